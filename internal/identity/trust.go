@@ -1,0 +1,349 @@
+package identity
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentgw/directory/aic"
+	"agentgw/internal/frame"
+)
+
+const maxIntroduced = 1024 // domains that all introducers together may bring
+
+// Trust is the set of accepted bundles.
+type Trust struct {
+	now  func() time.Time
+	view atomic.Pointer[[]*Accepted] // immutable; replaced whole
+
+	mu       sync.Mutex          // serialises writers
+	disputed map[string][]string // domain that two introducers describe differently -> who they are
+}
+
+// NewTrust starts a set with the domain's own bundle.
+func NewTrust(own []byte, now func() time.Time) (*Trust, error) {
+	a, err := ParseBundle(own)
+	if err != nil {
+		return nil, fmt.Errorf("own bundle: %w", err)
+	}
+	a.Source = Own
+	t := &Trust{now: now, disputed: map[string][]string{}}
+	t.view.Store(&[]*Accepted{a})
+	return t, nil
+}
+
+// All is the accepted bundles: own first, then in the order of their domains. Callers must not change them.
+func (t *Trust) All() []*Accepted { return *t.view.Load() }
+
+// Own is this domain's bundle.
+func (t *Trust) Own() *Accepted { return t.All()[0] }
+
+// Of is the bundle of the domain that owns an AIC, nil when none does.
+func (t *Trust) Of(id string) *Accepted {
+	for _, a := range t.All() {
+		if a.Owns(id) {
+			return a
+		}
+	}
+	return nil
+}
+
+// DomainOf is the domain of an AIC, "" when no accepted bundle owns it.
+func (t *Trust) DomainOf(id string) string {
+	if a := t.Of(id); a != nil {
+		return a.Domain
+	}
+	return ""
+}
+
+// Domain is the accepted bundle of a domain, nil when there is none.
+func (t *Trust) Domain(name string) *Accepted {
+	for _, a := range t.All() {
+		if a.Domain == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// Keys finds keys of one use that are valid now.
+func (t *Trust) Keys(use Use) frame.KeyFunc {
+	return func(kid frame.KeyID) (frame.VerifyKey, bool) {
+		now := uint64(t.now().Unix())
+		for _, a := range t.All() {
+			for _, k := range a.Keys {
+				if k.Use == use && frame.KeyID(k.KeyID) == kid && k.NotBefore <= now && now <= k.NotAfter {
+					return frame.VerifyKey{Public: k.Public, Owner: k.Owner, Domain: a.Domain}, true
+				}
+			}
+		}
+		return frame.VerifyKey{}, false
+	}
+}
+
+// Configure accepts a bundle that the operator gave, pinned by fingerprint where one is known (the zero value pins to the
+// bundle's own signer). It replaces an introduced bundle of the same domain. Refusals carry [frame.TrustDenied].
+func (t *Trust) Configure(raw []byte, pin [32]byte) (*Accepted, error) {
+	a, err := ParseBundle(raw)
+	if err != nil {
+		return nil, err
+	}
+	if pin != ([32]byte{}) && a.Fingerprint != pin {
+		return nil, frame.Errorf(frame.TrustDenied, "bundle of %s has the fingerprint %s, not %s", a.Domain, FingerprintText(a.Fingerprint), FingerprintText(pin))
+	}
+	a.Source = Configured
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held := t.Domain(a.Domain)
+	switch {
+	case held == t.Own():
+		return nil, frame.Errorf(frame.TrustDenied, "bundle of %s: that is this gateway's own domain", a.Domain)
+	case held != nil && held.Source == Configured:
+		if bytes.Equal(held.Raw, a.Raw) {
+			return held, nil
+		}
+		if err := succeeds(held, a); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.disjoint(a, Introduced); err != nil {
+		return nil, err
+	}
+	delete(t.disputed, a.Domain)
+	t.put(a)
+	return a, nil
+}
+
+// Renew accepts a newer bundle of a domain that is configured already, sent by that domain itself.
+func (t *Trust) Renew(raw []byte) (changed bool, err error) {
+	a, err := ParseBundle(raw)
+	if err != nil {
+		return false, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held := t.Domain(a.Domain)
+	if held == nil || held.Source != Configured {
+		return false, frame.Errorf(frame.TrustDenied, "bundle of %s: no configured peer", a.Domain)
+	}
+	if a.Seq <= held.Seq {
+		return false, nil
+	}
+	if err := succeeds(held, a); err != nil {
+		return false, err
+	}
+	if err := t.disjoint(a, 0); err != nil {
+		return false, err
+	}
+	a.Source = Configured
+	t.put(a)
+	return true, nil
+}
+
+// Introduce considers a bundle that the peer domain by relays. patterns is what by may introduce (`*.example`, or one whole
+// name; `*` alone is no pattern). An own, configured or disputed domain and a known prefix are out of its reach. When two
+// introducers describe one domain differently, neither is believed. Refusals carry [frame.TrustDenied].
+func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed bool, err error) {
+	a, err := ParseBundle(raw)
+	if err != nil {
+		return false, err
+	}
+	if !mayIntroduce(patterns, a.Domain) {
+		return false, frame.Errorf(frame.TrustDenied, "%s may not introduce %s: its policy row does not say so", by, a.Domain)
+	}
+	a.Source, a.By = Introduced, []string{by}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if who, ok := t.disputed[a.Domain]; ok {
+		return false, frame.Errorf(frame.TrustDenied, "bundle of %s is disputed by its introducers %s: configure it by hand", a.Domain, strings.Join(who, ", "))
+	}
+	held := t.Domain(a.Domain)
+	switch {
+	case held == nil:
+		if len(t.All()) > maxIntroduced {
+			return false, frame.Errorf(frame.LimitExceeded, "more than %d domains are known", maxIntroduced)
+		}
+	case held.Source != Introduced:
+		return false, nil // own and configured bundles are the operator's word
+	case held.Fingerprint != a.Fingerprint && !slices.Contains(held.By, by), held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
+		t.disputed[a.Domain] = append(slices.Clone(held.By), by)
+		t.drop(a.Domain)
+		return true, frame.Errorf(frame.TrustDenied, "bundle of %s: %s and %s differ, neither is believed: configure it by hand", a.Domain, strings.Join(held.By, ", "), by)
+	case a.Seq <= held.Seq:
+		if !slices.Contains(held.By, by) {
+			again := *held
+			again.By = append(slices.Clone(held.By), by)
+			t.put(&again)
+		}
+		return false, nil
+	default:
+		if err := succeeds(held, a); err != nil {
+			return false, err
+		}
+		a.By = held.By
+		if !slices.Contains(a.By, by) {
+			a.By = append(slices.Clone(held.By), by)
+		}
+	}
+	if err := t.disjoint(a, 0); err != nil {
+		return false, err
+	}
+	t.put(a)
+	return true, nil
+}
+
+// Forget takes away what a domain's trust gave: its configured bundle, and what it alone introduced.
+func (t *Trust) Forget(domain string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, a := range t.All()[1:] {
+		switch {
+		case a.Domain == domain && a.Source == Configured:
+			t.drop(a.Domain)
+		case slices.Contains(a.By, domain):
+			left := slices.DeleteFunc(slices.Clone(a.By), func(d string) bool { return d == domain })
+			if len(left) == 0 {
+				t.drop(a.Domain)
+				continue
+			}
+			again := *a
+			again.By = left
+			t.put(&again)
+		}
+	}
+}
+
+func mayIntroduce(patterns []string, domain string) bool {
+	for _, p := range patterns {
+		if p == domain {
+			return true
+		}
+		if suffix, ok := strings.CutPrefix(p, "*."); ok && suffix != "" && strings.HasSuffix(domain, "."+suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// succeeds checks that next may replace held: a larger sequence, signed under a use-5 key that held names.
+func succeeds(held, next *Accepted) error {
+	if next.Seq <= held.Seq {
+		return frame.Errorf(frame.TrustDenied, "bundle of %s: sequence %d is not above the %d held", next.Domain, next.Seq, held.Seq)
+	}
+	signed, err := frame.ParseSigned(next.Raw)
+	if err != nil {
+		return err
+	}
+	key, ok := held.key(signed.KeyID, UseBundle)
+	if !ok || signed.Verify(frame.AADBundle, key.Public) != nil {
+		return frame.Errorf(frame.TrustDenied, "bundle of %s: sequence %d is not signed under a key of the bundle held", next.Domain, next.Seq)
+	}
+	return nil
+}
+
+// disjoint checks that no bundle of another domain owns one of a's prefixes. Bundles of source weaker may be displaced: what the operator
+// configures outranks what a peer introduced.
+func (t *Trust) disjoint(a *Accepted, weaker Source) error {
+	for _, b := range t.All() {
+		if b.Domain == a.Domain {
+			continue
+		}
+		for _, p := range a.Prefixes {
+			if !slices.Contains(b.Prefixes, p) {
+				continue
+			}
+			if weaker != 0 && b.Source == weaker {
+				t.drop(b.Domain)
+				break
+			}
+			return frame.Errorf(frame.TrustDenied, "bundle of %s claims the prefix %s, which is %s's", a.Domain, p, b.Domain)
+		}
+	}
+	return nil
+}
+
+func (t *Trust) put(a *Accepted) {
+	next := slices.DeleteFunc(slices.Clone(t.All()), func(b *Accepted) bool { return b.Domain == a.Domain })
+	next = append(next, a)
+	slices.SortFunc(next[1:], func(x, y *Accepted) int { return strings.Compare(x.Domain, y.Domain) })
+	t.view.Store(&next)
+}
+
+func (t *Trust) drop(domain string) {
+	next := slices.DeleteFunc(slices.Clone(t.All()), func(b *Accepted) bool { return b.Domain == domain })
+	t.view.Store(&next)
+}
+
+// Peer is a verified other side.
+type Peer struct {
+	AIC    aic.AIC
+	Domain string
+	Bundle *Accepted
+	SPKI   [32]byte // SHA-256 of the DER SubjectPublicKeyInfo
+}
+
+// VerifyChain verifies a certificate chain by the AIC that it names, under the roots of the one domain that owns the AIC.
+func (t *Trust) VerifyChain(chain []*x509.Certificate, usage x509.ExtKeyUsage) (Peer, error) {
+	if err := checkChainSize(chain); err != nil {
+		return Peer{}, err
+	}
+	leaf, now := chain[0], t.now()
+	id, err := AICOf(leaf)
+	if err != nil {
+		return Peer{}, err
+	}
+	b := t.Of(string(id))
+	if b == nil {
+		return Peer{}, frame.Errorf(frame.TrustDenied, "no accepted bundle owns the AIC %s: add its domain with `gatewayd peer add`", id)
+	}
+	if err := checkLeaf(leaf, now); err != nil {
+		return Peer{}, err
+	}
+	opts := x509.VerifyOptions{Roots: b.pool, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}
+	for _, c := range chain[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	if _, err := leaf.Verify(opts); err != nil {
+		return Peer{}, frame.Errorf(frame.TrustDenied, "certificate of %s is not of its domain %s: %w", id, b.Domain, err)
+	}
+	return Peer{AIC: id, Domain: b.Domain, Bundle: b, SPKI: sha256.Sum256(leaf.RawSubjectPublicKeyInfo)}, nil
+}
+
+// Verify makes the judgement of a handshake: the chain by AIC, then the role that the caller demands of the peer.
+func (t *Trust) Verify(usage x509.ExtKeyUsage, role func(Peer) error) func(tls.ConnectionState) error {
+	return func(cs tls.ConnectionState) error {
+		peer, err := t.VerifyChain(cs.PeerCertificates, usage)
+		if err != nil {
+			return err
+		}
+		return role(peer)
+	}
+}
+
+// VerifyPinned is the judgement of a side that trusts one key and no root: an agent before its enrolment (pin from the
+// token), or the initiator of a session (pin from its gateway).
+func VerifyPinned(spki [32]byte, now func() time.Time) func(tls.ConnectionState) error {
+	return func(cs tls.ConnectionState) error {
+		if err := checkChainSize(cs.PeerCertificates); err != nil {
+			return err
+		}
+		leaf := cs.PeerCertificates[0]
+		if sha256.Sum256(leaf.RawSubjectPublicKeyInfo) != spki {
+			return frame.Errorf(frame.IdentityMismatch, "peer's key is not the one that was named")
+		}
+		return checkLeaf(leaf, now())
+	}
+}
+
+// IsSelfSigned says whether a chain is a lone certificate signed by its own key, which proves possession of the key only.
+func IsSelfSigned(chain []*x509.Certificate) bool {
+	return len(chain) == 1 && len(chain[0].Raw) <= maxChainBytes &&
+		chain[0].CheckSignature(chain[0].SignatureAlgorithm, chain[0].RawTBSCertificate, chain[0].Signature) == nil
+}
