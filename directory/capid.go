@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"strings"
 
+	"agentgw/directory/acs"
 	"agentgw/directory/aic"
 )
 
 // MaxCapID is the longest Capability Identifier, in octets (FORMATS, section 2).
 const MaxCapID = 512
-
-// MaxSkillID is the longest skill id, in octets.
-const MaxSkillID = 128
 
 const capScheme = "acps://"
 
@@ -51,26 +49,13 @@ func ParseCapID(s string) (aicText, skillID string, err error) {
 	if skillID, err = unescape(encoded); err != nil {
 		return "", "", fmt.Errorf("capability identifier %q: %w", s, err)
 	}
-	if !ValidSkillID(skillID) {
+	if !acs.ValidSkillID(skillID) {
 		return "", "", fmt.Errorf("capability identifier %q: %q is no skill id", s, skillID)
 	}
 	if CapID(name, skillID) != s {
 		return "", "", fmt.Errorf("capability identifier %q is not in its one spelling %q", s, CapID(a.String(), skillID))
 	}
 	return a.String(), skillID, nil
-}
-
-// ValidSkillID says whether s may name a skill: a letter or digit, then letters, digits and `. _ : / -`, at most [MaxSkillID].
-func ValidSkillID(s string) bool {
-	if s == "" || len(s) > MaxSkillID || !alnum(s[0]) {
-		return false
-	}
-	for i := 1; i < len(s); i++ {
-		if !alnum(s[i]) && strings.IndexByte("._:/-", s[i]) < 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func alnum(c byte) bool {

@@ -5,16 +5,17 @@ import (
 	"slices"
 	"time"
 
+	"agentgw/directory/acs"
 	"agentgw/internal/frame"
 )
 
 // Bounds on an entry.
 const (
-	MaxACS      = 64 << 10  // octets of the authoritative ACS
-	MaxEntry    = 256 << 10 // octets of a stored record: the store keeps values in the tree up to here and far beyond
-	MaxAllow    = 64        // domains in an allow list
-	MaxSkills   = 128       // skills of one ACS
-	entryFormat = 1         // version of the storage encoding
+	MaxACS      = acs.MaxSize // octets of the authoritative ACS
+	MaxEntry    = 256 << 10   // octets of a stored record: the store keeps values in the tree up to here and far beyond
+	MaxAllow    = 64          // domains in an allow list
+	MaxSkills   = acs.MaxSkills
+	entryFormat = 1 // version of the storage encoding
 )
 
 // Entry is what the directory keeps for one agent. Everything but the ACS is set by the gateway and never by the agent.

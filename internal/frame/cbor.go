@@ -162,3 +162,6 @@ func checkHead(b []byte) (major byte, arg uint64, rest []byte, err error) {
 	}
 	return major, arg, b[n:], nil
 }
+
+// Raw is an encoded item that passes through unread, so that what was signed over it stays the same bytes.
+type Raw = cbor.RawMessage

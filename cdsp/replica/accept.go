@@ -1,0 +1,265 @@
+package replica
+
+import (
+	"slices"
+	"time"
+
+	"agentgw/cdsp/wire"
+	"agentgw/internal/frame"
+)
+
+// acceptEntry takes one entry in, or refuses it. The checks are in the order of PROTOCOL.md, "Acceptance of an entry"; the
+// first that fails gives the code, and the neighbour counts as having withdrawn the key.
+func (r *Replica) acceptEntry(now time.Time, s *session, raw []byte) {
+	e, err := wire.ParseEntry(raw)
+	if err == nil && e.Op == wire.OpUnreach {
+		r.dropRoute(now, s.peer, Ref{Origin: e.Origin, Key: e.Key})
+		return
+	}
+	var in arrival
+	opened := in.open(s, e) // of a malformed entry too: what it names is what is refused
+	if err == nil {
+		err = opened
+	}
+	if err == nil {
+		err = r.judge(now, s, e, &in)
+	}
+	if err == nil {
+		err = r.install(now, s.peer, e, &in)
+	}
+	if err != nil {
+		r.refuse(now, s, &in, err)
+	}
+}
+
+// arrival is an entry with what it refers to.
+type arrival struct {
+	ref  Ref // zero while unknown
+	data content
+	size int
+}
+
+// open finds the item that an entry refers to.
+func (in *arrival) open(s *session, e wire.Entry) error {
+	b := s.rx.carried[e.Batch]
+	switch {
+	case b == nil && s.rx.full:
+		return frame.Errorf(frame.LimitExceeded, "batches of this neighbour are over their limit")
+	case b == nil:
+		return frame.Errorf(frame.Malformed, "entry refers to a batch that the stream did not carry")
+	case b.form != nil:
+		return b.form
+	}
+	it, err := b.body.Item(int(e.Index))
+	if err != nil {
+		return err
+	}
+	in.ref = Ref{Origin: b.body.Origin, Key: it.Key}
+	in.data = content{version: Version{OEpoch: b.body.OEpoch, OSeq: it.OSeq}, batch: b, index: e.Index, item: it}
+	in.size = len(b.body.Raw[e.Index])
+	if (it.Kind == wire.KindTombstone) != (e.Op == wire.OpDel) {
+		return frame.Errorf(frame.Malformed, "operation does not fit the item's kind")
+	}
+	return nil
+}
+
+// judge applies every check that does not depend on what is known of the key.
+func (r *Replica) judge(now time.Time, s *session, e wire.Entry, in *arrival) error {
+	b := in.data.batch
+	if err := r.judgePath(s.peer, e, b.body); err != nil {
+		return err
+	}
+	if err := r.judgePolicy(s.peer, e, b.body); err != nil {
+		return err
+	}
+	if err := r.judgeSignature(now, s, b); err != nil {
+		return err
+	}
+	if err := judgeTimes(now, b.body); err != nil {
+		return err
+	}
+	return r.judgeLimits(s.peer, in)
+}
+
+func (r *Replica) judgePath(p *peer, e wire.Entry, b *wire.Batch) error {
+	path := e.Path
+	if b.Origin == r.cfg.Gateway || slices.Contains(path, r.cfg.Domain) {
+		return frame.Errorf(frame.BadPath, "entry came around: its path holds our own domain")
+	}
+	if p.row.Role == wire.RoleInternal && len(path) == 0 {
+		if b.Domain != r.cfg.Domain {
+			return frame.Errorf(frame.BadPath, "entry of another domain has no path")
+		}
+		return nil
+	}
+	switch {
+	case len(path) == 0:
+		return frame.Errorf(frame.BadPath, "entry has no path")
+	case p.row.Role != wire.RoleInternal && path[0] != p.row.Domain:
+		return frame.Errorf(frame.BadPath, "path begins with another domain than the neighbour's")
+	case path[len(path)-1] != b.Domain:
+		return frame.Errorf(frame.BadPath, "path ends with another domain than the origin's")
+	case len(path)+int(e.Attrs.HopsLeft) > int(b.MaxHops)+1:
+		return frame.Errorf(frame.BadPath, "path and hops left are longer than the origin allows")
+	case repeats(path):
+		return frame.Errorf(frame.BadPath, "path visits a domain twice")
+	}
+	return nil
+}
+
+func repeats(path []string) bool {
+	for i, d := range path {
+		if slices.Contains(path[:i], d) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Replica) judgePolicy(p *peer, e wire.Entry, b *wire.Batch) error {
+	switch {
+	case b.Visibility == wire.VisibleDomain && b.Domain != r.cfg.Domain:
+		return frame.Errorf(frame.Policy, "batch is for its own domain")
+	case b.Visibility == wire.VisibleListed && b.Domain != r.cfg.Domain && !slices.Contains(b.Allow, r.cfg.Domain):
+		return frame.Errorf(frame.Policy, "batch does not allow our domain")
+	case p.row.Role != wire.RoleInternal && len(e.Path) > 1 && !p.row.ImportTransit:
+		return frame.Errorf(frame.Policy, "no transit is taken from this neighbour")
+	}
+	return nil
+}
+
+// judgeSignature also counts forgeries: a neighbour that passes many on is cut off.
+func (r *Replica) judgeSignature(now time.Time, s *session, b *batch) error {
+	tried := b.ok || b.bad != nil
+	err := b.verify(r.cfg.Keys)
+	switch frame.CodeOf(err) {
+	case frame.OK:
+		return nil
+	case frame.UnknownKey:
+		s.rx.noteUnknown(b.kid)
+	default:
+		if !tried {
+			s.peer.countForgery(now)
+		}
+	}
+	return err
+}
+
+func judgeTimes(now time.Time, b *wire.Batch) error {
+	exp := unix(b.Expires)
+	switch {
+	case now.Before(unix(b.NotBefore).Add(-tolerance)):
+		return frame.Errorf(frame.Expired, "batch is not valid yet")
+	case !now.Before(exp.Add(tolerance)):
+		return frame.Errorf(frame.Expired, "batch has expired")
+	case exp.Sub(now) > maxTTL+tolerance:
+		return frame.Errorf(frame.Expired, "batch is valid for longer than two hours")
+	case b.OEpoch > uint64(now.Add(maxAhead).UnixMilli()):
+		return frame.Errorf(frame.ClockSkew, "epoch of the origin lies in the future")
+	}
+	return nil
+}
+
+const (
+	maxTTL   = 2 * time.Hour
+	maxAhead = time.Hour // of an oepoch
+)
+
+func (r *Replica) judgeLimits(p *peer, in *arrival) error {
+	l := r.cfg.Limits
+	if p.in[in.ref] == nil && len(p.in) >= l.PeerEntries || p.bytes+in.size > l.PeerBytes {
+		if !p.limitAlarmed {
+			p.limitAlarmed = true
+			r.alarm(p.gateway, "more than %d entries or %d octets; what is new is refused", l.PeerEntries, l.PeerBytes)
+		}
+		return frame.Errorf(frame.LimitExceeded, "neighbour is over its limit")
+	}
+	if r.dests[in.ref] != nil {
+		return nil
+	}
+	keys, known := r.origins[in.ref.Origin]
+	if keys >= l.OriginEntries || !known && len(r.origins) >= l.Origins {
+		return frame.Errorf(frame.LimitExceeded, "origin is over its limit")
+	}
+	return nil
+}
+
+// install compares with the newest version known and stores the route. An older version is not refused: the route counts,
+// its content does not.
+func (r *Replica) install(now time.Time, p *peer, e wire.Entry, in *arrival) error {
+	d := r.destOf(in.ref)
+	if err := r.renew(d, in); err != nil {
+		return err
+	}
+	if e.Op == wire.OpDel {
+		if d.newest.tombstone() {
+			d.last = &route{peer: p, path: e.Path, hops: e.Attrs.HopsLeft}
+		}
+		r.dropRoute(now, p, in.ref)
+	} else {
+		r.setRoute(p, d, e, in)
+	}
+	r.recompute(now, d)
+	return nil
+}
+
+func (r *Replica) renew(d *dest, in *arrival) error {
+	order := 1
+	if d.newest != nil {
+		order = in.data.version.Compare(d.newest.version)
+	}
+	switch {
+	case order < 0:
+	case order > 0:
+		data := in.data
+		d.newest, d.quarantined = &data, false
+	case in.data.item.CHash != d.newest.item.CHash || in.data.tombstone() != d.newest.tombstone():
+		d.quarantined = true
+		r.alarm(in.ref.Origin, "origin says two things under one version of key %v", in.ref.Key)
+		return frame.Errorf(frame.Equivocation, "another content has the same version")
+	case in.data.batch.body.Expires > d.newest.batch.body.Expires:
+		data := in.data
+		d.newest = &data
+	}
+	return nil
+}
+
+func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
+	s := p.session
+	rt := p.in[d.ref]
+	switch {
+	case rt == nil:
+		rt = &route{peer: p}
+		p.in[d.ref] = rt
+		d.routes = append(d.routes, rt)
+	case !rt.stale:
+		s.rx.hash.XOR(entryHash(d.ref, rt.version))
+	}
+	p.bytes += in.size - rt.size
+	*rt = route{peer: p, version: in.data.version, path: e.Path, hops: e.Attrs.HopsLeft, size: in.size,
+		metric: e.Attrs.MetricMS + uint32(min(s.rtt, time.Minute)/time.Millisecond), farStale: e.Attrs.Stale}
+	s.rx.hash.XOR(entryHash(d.ref, rt.version))
+}
+
+// refuse nacks one entry and treats it as withdrawn by this neighbour.
+func (r *Replica) refuse(now time.Time, s *session, in *arrival, err error) {
+	p := s.peer
+	p.nacked++
+	s.rx.nack(wire.Nack{Origin: in.ref.Origin, Key: in.ref.Key, Code: frame.CodeOf(err)})
+	if in.ref.Origin != "" {
+		r.dropRoute(now, p, in.ref)
+	}
+	if d := r.dests[in.ref]; d != nil && d.newest == nil && len(d.routes) == 0 {
+		r.forget(d)
+	}
+	r.changed = true
+}
+
+// countForgery counts a batch that does not verify, within the minute and for ever.
+func (p *peer) countForgery(now time.Time) {
+	if now.Sub(p.badFrom) > time.Minute {
+		p.badFrom, p.bad = now, 0
+	}
+	p.bad++
+	p.badTotal++
+}

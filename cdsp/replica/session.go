@@ -1,0 +1,361 @@
+package replica
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"agentgw/cdsp/wire"
+	"agentgw/internal/frame"
+)
+
+// State is how a neighbour stands. IDLE and CONNECT, until a connection exists, belong to the dialler.
+//
+//	          Connected          HELLO ok            GOODBYE
+//	IDLE ───────────────► OPEN ───────────► UP ───────────────► DRAIN
+//	 ▲ ▲                   │                 │                    │
+//	 │ └── bad, 5 s ───────┘    connection   │      connection    │
+//	 │                             lost      ▼         lost       │
+//	 └── timer ◄──────────────────────── STALE ◄──────────────────┘ (restart)
+//
+// STALE is a neighbour without a session whose entries are kept, marked stale, until restart_ms are over.
+type State uint8
+
+// The states.
+const (
+	Idle State = iota
+	Open
+	Established // UP
+	Draining
+	Stale
+)
+
+var stateNames = [...]string{"IDLE", "OPEN", "UP", "DRAIN", "STALE"}
+
+// String is the state's name in the specification.
+func (s State) String() string { return stateNames[s] }
+
+// maxOpen bounds connections of one neighbour that have not become its session.
+const maxOpen = 4
+
+// maxPeers bounds the neighbouring gateways that are remembered; above half of it those without anything to remember go.
+const maxPeers = 1024
+
+func (r *Replica) sweepPeers() {
+	if len(r.peers) < maxPeers/2 {
+		return
+	}
+	r.eachPeer(func(p *peer) {
+		if p.session == nil && p.open == 0 && len(p.in) == 0 {
+			delete(r.peers, p.gateway)
+		}
+	})
+}
+
+// peer is one neighbouring gateway. It outlives its sessions while its entries are kept.
+type peer struct {
+	gateway string
+	row     Neighbour
+	session *session // UP or DRAIN; nil without
+	open    int      // sessions in OPEN
+
+	in         map[Ref]*route // Adj-RIB-In
+	bytes      int
+	staleUntil time.Time // zero: nothing is kept for a lost neighbour
+	cookie     *wire.Cookie
+
+	badFrom      time.Time // start of the minute that bad counts
+	bad          int
+	badTotal     uint64
+	nacked       uint64 // entries that we refused
+	refused      uint64 // entries of ours that it refused
+	lastRefusal  frame.Code
+	resyncs      []time.Time // for differing tables, within the last hour
+	limitAlarmed bool
+}
+
+// session is one connection to a neighbour.
+type session struct {
+	conn    uint64
+	peer    *peer
+	dialled bool
+	state   State
+	hello   *wire.Hello // the neighbour's
+	rtt     time.Duration
+
+	since     time.Time // of the state
+	heard     time.Time // last frame
+	hold      time.Duration
+	nextAlive time.Time
+	peerTime  uint64 // ts_ms of its last KEEPALIVE, to be echoed
+	leaving   *wire.Goodbye
+
+	rx receiver
+	tx sender
+}
+
+// dialler is the gateway that made the connection.
+func (s *session) dialler(self string) string {
+	if s.dialled {
+		return self
+	}
+	return s.peer.gateway
+}
+
+func (r *Replica) connected(now time.Time, e Connected) {
+	row, ok := r.rows[e.Domain]
+	if !ok || !row.admits(e.Gateway) || e.Gateway == r.cfg.Gateway {
+		r.emit(Close{Conn: e.Conn, Code: frame.TrustDenied, Reason: "no policy for this gateway"})
+		return
+	}
+	p := r.peers[e.Gateway]
+	if p == nil && len(r.peers) >= maxPeers {
+		r.emit(Close{Conn: e.Conn, Code: frame.LimitExceeded, Reason: "too many neighbours"})
+		return
+	}
+	if p == nil {
+		p = &peer{gateway: e.Gateway, row: row, in: map[Ref]*route{}}
+		r.peers[e.Gateway] = p
+	}
+	if p.open >= maxOpen {
+		r.emit(Close{Conn: e.Conn, Code: frame.Collision, Reason: "too many connections"})
+		return
+	}
+	s := &session{conn: e.Conn, peer: p, dialled: e.Dialled, heard: now, since: now}
+	r.sessions[e.Conn] = s
+	s.tx = newSender(r.nonce())
+	r.become(now, s, Open, "connected")
+	p.open++
+	r.emit(Send{Conn: s.conn, Msg: r.helloTo(now, s)})
+}
+
+// become is the only change of a session's state.
+func (r *Replica) become(now time.Time, s *session, to State, reason string) {
+	r.emit(Transition{Conn: s.conn, Gateway: s.peer.gateway, From: s.state, To: to, Reason: reason})
+	s.state, s.since = to, now
+	r.changed = true
+}
+
+func (r *Replica) nonce() (id wire.ID8) {
+	binary.BigEndian.PutUint64(id[:], r.cfg.Random())
+	return id
+}
+
+func (r *Replica) helloTo(now time.Time, s *session) *wire.Hello {
+	p, l := s.peer, r.cfg.Limits
+	return &wire.Hello{
+		Versions: wire.VersionRange{Min: wire.Version, Max: wire.Version}, Gateway: r.cfg.Gateway, Domain: r.cfg.Domain,
+		BootID: r.cfg.BootID, Epoch: p.row.exportEpoch(r.cfg.Epoch), RIBSeq: r.ribSeq, Floor: r.ribSeq,
+		HoldMS: ms(r.cfg.Timers.Hold), RestartMS: ms(r.cfg.Timers.Restart), Role: p.row.Role.Opposite(),
+		Limits: wire.Limits{MaxEntries: uint64(l.PeerEntries), MaxBytes: uint64(l.PeerBytes), MaxEntry: wire.MaxItem,
+			MaxInflight: uint64(l.Inflight)},
+		Cookie: p.cookie, Now: uint64(now.Unix()), Sess: s.tx.sess,
+	}
+}
+
+func ms(d time.Duration) uint64 { return uint64(d / time.Millisecond) }
+
+func millis(v uint64) time.Duration { return time.Duration(min(v, 1<<40)) * time.Millisecond }
+
+// received hands one frame to the state that the session is in.
+func (r *Replica) received(now time.Time, s *session, m wire.Message) {
+	s.heard = now
+	if hello, ok := m.(*wire.Hello); ok {
+		if s.state != Open {
+			r.close(now, s, frame.UnexpectedFrame, "second HELLO")
+			return
+		}
+		r.onHello(now, s, hello)
+		return
+	}
+	if s.state == Open {
+		r.close(now, s, frame.UnexpectedFrame, "first frame is not HELLO")
+		return
+	}
+	switch m := m.(type) {
+	case *wire.Keepalive:
+		r.onKeepalive(now, s, m)
+	case *wire.Ack:
+		r.onAck(now, s, m)
+	case *wire.Resync:
+		r.onResync(now, s)
+	case *wire.Goodbye:
+		r.onGoodbye(now, s, m)
+	case *wire.SyncBegin:
+		r.onSyncBegin(now, s, m)
+	case *wire.Entries:
+		r.onEntries(now, s, m)
+	case *wire.SyncEnd:
+		r.onSyncEnd(now, s, m)
+	case *wire.Bundle: // the shell hands bundles to the trust store; here they only prove life
+	}
+}
+
+// undecodable ends the session: after a frame that cannot be read nothing on the connection has a meaning.
+func (r *Replica) undecodable(now time.Time, s *session, err error) {
+	code := frame.CodeOf(err)
+	if code < frame.FrameTooLarge || code > frame.Version && code != frame.CriticalUnknown {
+		code = frame.Malformed
+	}
+	r.close(now, s, code, "undecodable frame")
+}
+
+func (r *Replica) onHello(now time.Time, s *session, h *wire.Hello) {
+	if code, reason := r.judgeHello(now, s.peer, h); code != frame.OK {
+		r.close(now, s, code, reason)
+		return
+	}
+	s.hello = h
+	if cur := s.peer.session; cur != nil {
+		if !r.replaces(now, s, cur) {
+			r.close(now, s, frame.Collision, "another connection is kept")
+			return
+		}
+		r.close(now, cur, frame.Collision, "another connection is kept")
+	}
+	r.becomeUp(now, s)
+}
+
+func (r *Replica) judgeHello(now time.Time, p *peer, h *wire.Hello) (frame.Code, string) {
+	skew := time.Duration(now.Unix()-int64(min(h.Now, 1<<40))) * time.Second
+	switch {
+	case h.Versions.Min > wire.Version || h.Versions.Max < wire.Version:
+		return frame.Version, "no version in common"
+	case h.Gateway != p.gateway || h.Domain != p.row.Domain:
+		return frame.IdentityMismatch, "HELLO names another gateway than its certificate"
+	case h.Role != p.row.Role:
+		return frame.Policy, fmt.Sprintf("roles do not match: %v here, %v there", p.row.Role, h.Role)
+	case skew.Abs() > r.cfg.Timers.ClockSkew:
+		return frame.ClockSkew, "clocks differ by more than 120 s"
+	}
+	return frame.OK, ""
+}
+
+// replaces says whether the connection s, whose HELLO just arrived, takes the place of the session cur. Both sides decide
+// alike: a restarted neighbour wins, a live session stays, a silent one goes, and of two that were dialled at the same
+// time the one of the smaller gateway is kept.
+func (r *Replica) replaces(now time.Time, s, cur *session) bool {
+	if s.hello.BootID != cur.hello.BootID || cur.state == Draining {
+		return true
+	}
+	if now.Sub(cur.since) >= r.cfg.Timers.Hello {
+		return now.Sub(cur.heard) >= cur.hold/2
+	}
+	return KeepsDialled(r.cfg.Gateway, s.peer.gateway) == s.dialled && s.dialled != cur.dialled
+}
+
+// KeepsDialled says whether, of two connections between local and remote, the one that local dialled is kept.
+func KeepsDialled(local, remote string) bool { return local < remote }
+
+func (r *Replica) becomeUp(now time.Time, s *session) {
+	s.peer.open--
+	s.peer.session = s
+	s.hold = min(r.cfg.Timers.Hold, max(millis(s.hello.HoldMS), time.Second))
+	r.become(now, s, Established, "HELLO")
+	r.emit(Up{Conn: s.conn, Gateway: s.peer.gateway, Domain: s.peer.row.Domain})
+	r.startSync(now, s)
+	r.sendKeepalive(now, s)
+}
+
+func (r *Replica) sendKeepalive(now time.Time, s *session) {
+	m := wire.Keepalive{Epoch: s.peer.row.exportEpoch(r.cfg.Epoch), RIBSeq: r.lowWater(s), Applied: s.rx.applied,
+		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime}
+	if s.tx.settled() {
+		hash := s.tx.hash
+		m.TableHash = &hash
+	}
+	if padded, err := m.Padded(); err == nil { // it has no variable part that could break a limit
+		r.emit(Send{Conn: s.conn, Msg: padded})
+	}
+	s.nextAlive = now.Add(r.jitter(s.hold/3, 90, 110))
+}
+
+// jitter is d times a random share between lo and hi per cent.
+func (r *Replica) jitter(d time.Duration, lo, hi uint64) time.Duration {
+	return d * time.Duration(lo*100+r.cfg.Random()%((hi-lo)*100+1)) / 10_000
+}
+
+func (r *Replica) onKeepalive(now time.Time, s *session, m *wire.Keepalive) {
+	s.peerTime = m.TimeMS
+	if s.rx.phase != rxLive || m.TableHash == nil || m.RIBSeq != s.rx.applied || s.rx.knew(*m.TableHash) {
+		return
+	}
+	r.tablesDiffer(now, s)
+}
+
+// tablesDiffer asks for everything anew; a difference is a fault of one side, so it is asked for rarely and counted.
+func (r *Replica) tablesDiffer(now time.Time, s *session) {
+	p := s.peer
+	for len(p.resyncs) > 0 && now.Sub(p.resyncs[0]) > time.Hour {
+		p.resyncs = p.resyncs[1:]
+	}
+	if n := len(p.resyncs); n > 0 && now.Sub(p.resyncs[n-1]) < r.cfg.Timers.Resync {
+		return
+	}
+	p.resyncs = append(p.resyncs, now)
+	if len(p.resyncs) >= 3 {
+		r.alarm(p.gateway, "tables differed %d times within an hour", len(p.resyncs))
+	}
+	r.askResync(now, s, frame.OK)
+}
+
+func (r *Replica) onGoodbye(now time.Time, s *session, m *wire.Goodbye) {
+	s.leaving = m
+	if s.state == Established {
+		r.become(now, s, Draining, "GOODBYE "+m.Code.String())
+	}
+	if m.Kind == wire.LeaveHard {
+		r.purge(now, s.peer)
+	} else {
+		r.markStale(now, s.peer)
+	}
+}
+
+// close ends a session on our side.
+func (r *Replica) close(now time.Time, s *session, code frame.Code, reason string) {
+	r.emit(Close{Conn: s.conn, Code: code, Reason: reason})
+	r.lose(now, s, code.String()+": "+reason)
+}
+
+// lose forgets a session; the neighbour's entries stay, stale, for as long as it may take to restart.
+func (r *Replica) lose(now time.Time, s *session, reason string) {
+	delete(r.sessions, s.conn)
+	p := s.peer
+	if s.state == Open {
+		p.open--
+		r.become(now, s, Idle, reason)
+		return
+	}
+	p.session = nil
+	r.dropCarried(s)
+	p.cookie = nil
+	if s.rx.phase == rxLive {
+		p.cookie = &wire.Cookie{Epoch: s.hello.Epoch, RIBSeq: s.rx.applied, TableHash: s.rx.hash}
+	}
+	if s.leaving != nil && s.leaving.Kind != wire.LeaveRestart {
+		r.purge(now, p)
+	}
+	if len(p.in) == 0 {
+		p.cookie = nil
+		r.become(now, s, Idle, reason)
+		return
+	}
+	restart := s.hello.RestartMS
+	if s.leaving != nil {
+		restart = s.leaving.RestartMS
+	}
+	p.staleUntil = now.Add(min(millis(restart), maxStale))
+	r.markStale(now, p)
+	r.become(now, s, Stale, reason)
+}
+
+// maxStale bounds restart_ms.
+const maxStale = 300 * time.Second
+
+func (r *Replica) shutdown() {
+	r.eachSession(func(s *session) {
+		if s.state == Established {
+			r.emit(Send{Conn: s.conn, Msg: &wire.Goodbye{Kind: wire.LeaveRestart, RestartMS: ms(r.cfg.Timers.Restart), Code: frame.Shutdown}})
+		}
+	})
+}

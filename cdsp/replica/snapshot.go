@@ -1,0 +1,96 @@
+package replica
+
+import (
+	"time"
+
+	"agentgw/cdsp/wire"
+	"agentgw/internal/frame"
+)
+
+// Snapshot is a copy of the tables that any goroutine may read. Its slices and sketches are shared and not to be changed.
+type Snapshot struct {
+	Gateway    string
+	Domain     string
+	RIBSeq     uint64
+	Neighbours []NeighbourStatus
+	Entries    []Entry // by origin and key; own ones too
+}
+
+// NeighbourStatus is how one policy row stands; a domain of several gateways has one for each that was ever met.
+type NeighbourStatus struct {
+	Domain      string
+	Gateway     string // empty: never met
+	Role        wire.Role
+	State       State
+	Since       time.Time // of the state, while there is a session
+	Acked       bool      // everything that we have to tell it was told and acknowledged
+	Synced      bool      // its first exchange was received whole
+	Received    int       // entries held from it
+	Sent        int       // entries that it holds from us
+	Refused     uint64    // entries of ours that it refused
+	LastRefusal frame.Code
+	Nacked      uint64 // entries of it that we refused
+	Forged      uint64 // batches of it that did not verify
+	RTT         time.Duration
+}
+
+// Entry is one key as it stands: the newest version, over the best route.
+type Entry struct {
+	Origin    string // AIC of the gateway behind which the capabilities are
+	Domain    string
+	Own       bool
+	Path      []string // domains, nearest first; empty for own ones
+	Via       string   // AIC of the neighbour to ask
+	ViaDomain string
+	Level     wire.Level
+	Item      *wire.Item
+	Stale     bool
+	MetricMS  uint32
+	Expires   time.Time
+}
+
+// Snapshot copies the tables.
+func (r *Replica) Snapshot() *Snapshot {
+	sn := &Snapshot{Gateway: r.cfg.Gateway, Domain: r.cfg.Domain, RIBSeq: r.ribSeq}
+	met := map[string]bool{}
+	r.eachPeer(func(p *peer) {
+		met[p.row.Domain] = true
+		sn.Neighbours = append(sn.Neighbours, p.status(r))
+	})
+	for _, domain := range sortedKeys(r.rows) {
+		if !met[domain] {
+			sn.Neighbours = append(sn.Neighbours, NeighbourStatus{Domain: domain, Role: r.rows[domain].Role})
+		}
+	}
+	for _, ref := range sortedRefs(r.dests) {
+		if d := r.dests[ref]; d.usable() {
+			sn.Entries = append(sn.Entries, d.entry())
+		}
+	}
+	return sn
+}
+
+func (p *peer) status(r *Replica) NeighbourStatus {
+	st := NeighbourStatus{Domain: p.row.Domain, Gateway: p.gateway, Role: p.row.Role, Received: len(p.in), Refused: p.refused,
+		LastRefusal: p.lastRefusal, Nacked: p.nacked, Forged: p.badTotal}
+	switch s := p.session; {
+	case s != nil:
+		st.State, st.Since, st.Acked, st.Synced = s.state, s.since, s.tx.settled(), s.rx.phase == rxLive
+		st.Sent, st.RTT = len(s.tx.out), s.rtt
+	case p.open > 0:
+		st.State = Open
+	case len(p.in) > 0:
+		st.State = Stale
+	}
+	return st
+}
+
+func (d *dest) entry() Entry {
+	b := d.newest.batch.body
+	e := Entry{Origin: d.ref.Origin, Domain: b.Domain, Own: d.own, Level: b.Level, Item: d.newest.item, Expires: unix(b.Expires)}
+	if rt := d.best; rt != nil {
+		e.Path, e.Via, e.ViaDomain = rt.path, rt.peer.gateway, rt.peer.row.Domain
+		e.Stale, e.MetricMS = rt.stale || rt.farStale, rt.metric
+	}
+	return e
+}

@@ -1,0 +1,124 @@
+package config
+
+import (
+	"path/filepath"
+	"regexp"
+)
+
+// Agent is agentd.yaml: one daemon beside one or more agents of its machine.
+type Agent struct {
+	StateDir  string   `yaml:"state_dir"`  // credentials of the agents, and the database
+	Listen    string   `yaml:"listen"`     // UDP address for sessions, host:port
+	Advertise []string `yaml:"advertise"`  // addresses that peers shall use; default: what listen is bound to
+	Control   string   `yaml:"control"`    // Unix socket for this daemon's verbs
+	AgentsDir string   `yaml:"agents_dir"` // one agent a file, written by `enrol`
+	Log       Log      `yaml:"log"`
+}
+
+// LocalAgent is one agent that this daemon serves.
+type LocalAgent struct {
+	Name      string `yaml:"name"`       // local name, also its folder under state_dir/agents
+	Gateway   string `yaml:"gateway"`    // host:port of its gateway
+	Stdio     *Stdio `yaml:"stdio"`      // the local agent; without one it only initiates
+	MaxInRun  int    `yaml:"max_in_run"` // contexts that it works on at once, 16
+	Durable   *bool  `yaml:"durable"`    // keep outcomes over a crash; default true
+	BudgetMS  int    `yaml:"budget_ms"`  // of a request, 5000
+	ParallelN int    `yaml:"parallel"`   // subtasks of its own tasks at once, 4
+}
+
+// Stdio runs the local agent as a child process that speaks newline-delimited JSON-RPC.
+type Stdio struct {
+	Command []string          `yaml:"command"`
+	Dir     string            `yaml:"dir"` // default: the folder of this file
+	Env     map[string]string `yaml:"env"` // added to PATH, HOME, LANG and TMPDIR of the daemon
+}
+
+// LoadAgent reads and validates agentd.yaml.
+func LoadAgent(path string) (*Agent, error) {
+	a := &Agent{}
+	if err := load(path, a); err != nil {
+		return nil, err
+	}
+	a.Defaults(path)
+	p := &problems{file: path}
+	p.hostPort("listen", a.Listen)
+	for _, h := range a.Advertise {
+		p.hostPort("advertise", h)
+	}
+	return a, p.err()
+}
+
+// Defaults fills in what is left open, relative to the folder of file.
+func (a *Agent) Defaults(file string) {
+	set := func(p *string, v string) {
+		if *p == "" {
+			*p = v
+		}
+	}
+	set(&a.StateDir, "state")
+	set(&a.Control, filepath.Join(a.StateDir, "control.sock"))
+	set(&a.AgentsDir, "agents.d")
+	set(&a.Listen, "[::]:4434")
+	a.Log.defaults()
+	for _, p := range []*string{&a.StateDir, &a.Control, &a.AgentsDir} {
+		*p = under(file, *p)
+	}
+}
+
+var localName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+// ValidName says whether s may be the local name of an agent: it is also a folder's and a file's name.
+func ValidName(s string) bool { return localName.MatchString(s) }
+
+// LoadLocalAgents reads every agent of a folder.
+func LoadLocalAgents(dir string) ([]*LocalAgent, error) {
+	files, err := each(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []*LocalAgent
+	for _, f := range files {
+		a, err := loadLocalAgent(f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+func loadLocalAgent(file string) (*LocalAgent, error) {
+	a := &LocalAgent{}
+	if err := load(file, a); err != nil {
+		return nil, err
+	}
+	p := &problems{file: file}
+	if !ValidName(a.Name) {
+		p.add("name", "%q is not 1 to 64 of a-z 0-9 . _ - beginning with a letter or digit", a.Name)
+	}
+	p.hostPort("gateway", a.Gateway)
+	if s := a.Stdio; s != nil {
+		if len(s.Command) == 0 {
+			p.add("stdio.command", "the program and its arguments are due")
+		}
+		if s.Dir == "" {
+			s.Dir = "."
+		}
+		s.Dir = under(file, s.Dir)
+	}
+	if a.MaxInRun == 0 {
+		a.MaxInRun = 16
+	}
+	if a.BudgetMS == 0 {
+		a.BudgetMS = 5000
+	}
+	if a.ParallelN == 0 {
+		a.ParallelN = 4
+	}
+	for key, v := range map[string]int{"max_in_run": a.MaxInRun, "budget_ms": a.BudgetMS, "parallel": a.ParallelN} {
+		if v < 1 {
+			p.add(key, "%d is not above 0", v)
+		}
+	}
+	return a, p.err()
+}

@@ -1,0 +1,203 @@
+package config
+
+import (
+	"encoding/hex"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"agentgw/internal/identity"
+)
+
+// Gateway is gatewayd.yaml.
+type Gateway struct {
+	Domain    string   `yaml:"domain"`    // this Agent Autonomous Domain, a lower-case DNS name
+	StateDir  string   `yaml:"state_dir"` // keys, certificates, databases
+	Listen    string   `yaml:"listen"`    // UDP address for QUIC, host:port
+	Advertise []string `yaml:"advertise"` // host:port that enrolment tokens name; default: listen
+	Control   string   `yaml:"control"`   // Unix socket for this daemon's verbs
+	PeersDir  string   `yaml:"peers_dir"` // one policy row a file, written by `peer add`
+	Lab       bool     `yaml:"lab"`       // admits loopback addresses as endpoints of agents
+	AIC       AIC      `yaml:"aic"`
+	Log       Log      `yaml:"log"`
+	Limits    Limits   `yaml:"limits"`
+}
+
+// AIC says how identity codes are made (FORMATS: prefix.version.arsp.vendor.ontology.entity.check).
+type AIC struct {
+	Prefix string `yaml:"prefix"` // four decimal arcs
+	ARSP   string `yaml:"arsp"`   // 1 to 6 base36 characters
+	Vendor string `yaml:"default_vendor"`
+	Salt   string `yaml:"salt"` // hex, at least 2 bytes; it catches typing errors and is no secret worth the name
+}
+
+// Log of a daemon.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn, error; default info
+	Format string `yaml:"format"` // text, json; default text
+}
+
+// Limits of gatewayd; zero means the default.
+type Limits struct {
+	MaxConnections   int     `yaml:"max_connections"`     // 4096
+	HandshakeRate    float64 `yaml:"handshake_rate"`      // a second from an address not known yet, 20
+	AgentRequestRate float64 `yaml:"agent_request_rate"`  // requests a second of one AIC, 20
+	PeerRequestRate  float64 `yaml:"peer_request_rate"`   // requests a second of one neighbour, 100
+	EnrolRate        float64 `yaml:"enrol_rate"`          // enrolments a second of one address, 5
+	MaxSessionS      int     `yaml:"max_session_seconds"` // 3600, at most 28800
+}
+
+// Salted is the decoded salt.
+func (a AIC) Salted() []byte {
+	b, _ := hex.DecodeString(a.Salt) // checked by LoadGateway
+	return b
+}
+
+// LoadGateway reads and validates gatewayd.yaml; paths come back absolute, defaults filled in.
+func LoadGateway(path string) (*Gateway, error) {
+	g := &Gateway{}
+	if err := load(path, g); err != nil {
+		return nil, err
+	}
+	g.defaults(path)
+	return g, g.validate(path)
+}
+
+func (g *Gateway) defaults(file string) {
+	set := func(p *string, v string) {
+		if *p == "" {
+			*p = v
+		}
+	}
+	set(&g.StateDir, "state")
+	set(&g.Control, filepath.Join(g.StateDir, "control.sock"))
+	set(&g.PeersDir, "peers.d")
+	set(&g.Listen, "[::]:4433")
+	set(&g.AIC.Vendor, "1")
+	g.Log.defaults()
+	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir} {
+		*p = under(file, *p)
+	}
+	if len(g.Advertise) == 0 {
+		g.Advertise = []string{g.Listen}
+	}
+	if g.Limits.MaxSessionS == 0 {
+		g.Limits.MaxSessionS = 3600
+	}
+}
+
+func (l *Log) defaults() {
+	if l.Level == "" {
+		l.Level = "info"
+	}
+	if l.Format == "" {
+		l.Format = "text"
+	}
+}
+
+func (g *Gateway) validate(file string) error {
+	p := &problems{file: file}
+	if !identity.ValidDomain(g.Domain) {
+		p.add("domain", "%q is no lower-case DNS name such as hospital.example", g.Domain)
+	}
+	p.hostPort("listen", g.Listen)
+	for _, a := range g.Advertise {
+		p.hostPort("advertise", a)
+	}
+	if salt, err := hex.DecodeString(g.AIC.Salt); err != nil || len(salt) < 2 {
+		p.add("aic.salt", "at least 2 bytes in hexadecimal are due")
+	}
+	if g.AIC.Prefix == "" || g.AIC.ARSP == "" {
+		p.add("aic", "prefix and arsp are due; `gatewayd init` fills them in")
+	}
+	if g.Limits.MaxSessionS < 0 || g.Limits.MaxSessionS > 28800 {
+		p.add("limits.max_session_seconds", "%d is not 1 to 28800", g.Limits.MaxSessionS)
+	}
+	return p.err()
+}
+
+func (p *problems) hostPort(key, v string) {
+	_, port, err := net.SplitHostPort(v)
+	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 0 || n > 65535 {
+		p.add(key, "%q is not host:port", v)
+	}
+}
+
+// Peer is one policy row: what this domain grants one peer domain. Everything that is not granted is denied.
+type Peer struct {
+	Domain      string   `yaml:"domain"`
+	Role        string   `yaml:"role"`        // what the peer is to us: peer, customer, provider
+	Addresses   []string `yaml:"addresses"`   // host:port to dial; empty waits for the peer to dial
+	Bundle      string   `yaml:"bundle"`      // the peer's trust bundle
+	Fingerprint string   `yaml:"fingerprint"` // sha256:… of the key that signed it
+	Gateways    []string `yaml:"gateways"`    // AICs that may speak for the peer; default: all of its bundle
+	MayQuery    []string `yaml:"may_query"`   // scopes that its requests may carry; default agw.discover and acps.skill.invoke:*
+	Export      string   `yaml:"export"`      // own: our digests; transit: also what we learned from others
+	Introduces  []string `yaml:"introduces"`  // domains (`*.example` or whole names) whose bundles we take from this peer
+	Upstream    bool     `yaml:"upstream"`    // the last resort for requests that no digest matches
+}
+
+var peerRoles = []string{"peer", "customer", "provider"}
+
+// LoadPeers reads every policy row of a folder.
+func LoadPeers(dir string) ([]*Peer, error) {
+	files, err := each(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []*Peer
+	for _, f := range files {
+		r, err := LoadPeer(f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// LoadPeer reads and validates one policy row.
+func LoadPeer(file string) (*Peer, error) {
+	r := &Peer{}
+	if err := load(file, r); err != nil {
+		return nil, err
+	}
+	r.Bundle = under(file, r.Bundle)
+	if r.Role == "" {
+		r.Role = "peer"
+	}
+	if r.Export == "" {
+		r.Export = "own"
+	}
+	if r.MayQuery == nil {
+		r.MayQuery = []string{"agw.discover", "acps.skill.invoke:*"}
+	}
+	p := &problems{file: file}
+	if !identity.ValidDomain(r.Domain) {
+		p.add("domain", "%q is no lower-case DNS name", r.Domain)
+	}
+	if !slices.Contains(peerRoles, r.Role) {
+		p.add("role", "%q is none of %v", r.Role, peerRoles)
+	}
+	if r.Export != "own" && r.Export != "transit" {
+		p.add("export", "%q is neither own nor transit", r.Export)
+	}
+	if r.Bundle == "" {
+		p.add("bundle", "the file of the peer's trust bundle is due; `gatewayd peer add` writes the whole row")
+	}
+	if r.Fingerprint != "" {
+		if _, err := identity.ParseFingerprint(r.Fingerprint); err != nil {
+			p.add("fingerprint", "%v", err)
+		}
+	}
+	for _, a := range r.Addresses {
+		p.hostPort("addresses", a)
+	}
+	for _, d := range r.Introduces {
+		if d == "*" {
+			p.add("introduces", "`*` alone is no pattern: name the domains, or a suffix such as *.example")
+		}
+	}
+	return r, p.err()
+}

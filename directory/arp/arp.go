@@ -1,0 +1,170 @@
+// Package arp is the messages between an agent and its gateway (Agent Registration Protocol, ALPN dmsc-ctl/1): enrolment,
+// attachment, liveness, and the offer of a session. It is pure.
+//
+// ENROL is the one exchange open to a peer whose certificate no CA signed: one stream, one frame, bounded, with a token.
+// Everything else needs the agent's credential. Durations are milliseconds, times unix seconds, ids 16 bytes, AICs
+// upper-cased text.
+// Source: seed 002, section 5.1; cdsp/PROTOCOL.md, "Agent and gateway".
+package arp
+
+import (
+	"agentgw/directory/semreq"
+	"agentgw/internal/frame"
+)
+
+// Draft kinds of ENROL.
+const DraftACS = 0
+
+// Enrol is ENROL (0x60): token, certificate request and draft ACS.
+type Enrol struct {
+	Secret     []byte   `cbor:"1,keyasint"` // of the enrolment token, 32 bytes
+	CSR        []byte   `cbor:"2,keyasint"` // DER
+	Draft      []byte   `cbor:"3,keyasint"` // JSON
+	DraftKind  uint8    `cbor:"4,keyasint,omitempty"`
+	Scope      []string `cbor:"5,keyasint,omitempty"` // what the agent wants to be allowed; absent asks for the token's whole scope
+	Visibility uint8    `cbor:"6,keyasint,omitempty"` // directory.Visibility
+	Allow      []string `cbor:"7,keyasint,omitempty"` // domains, with visibility listed
+}
+
+// FrameType is ENROL.
+func (*Enrol) FrameType() frame.Type { return frame.Enrol }
+
+// Removed is a skill that the grant did not allow, or a place in a rejected input.
+type Removed struct {
+	_    struct{} `cbor:",toarray"`
+	Path string
+	Code frame.Code
+}
+
+// Enrolled is ENROLLED (0x62). A refusal is an [Answer] instead.
+type Enrolled struct {
+	Code         frame.Code `cbor:"1,keyasint"`
+	AIC          string     `cbor:"2,keyasint"`
+	Caps         []string   `cbor:"3,keyasint,omitempty"`
+	Chain        [][]byte   `cbor:"4,keyasint"`
+	Bundle       []byte     `cbor:"5,keyasint"`
+	ACS          []byte     `cbor:"6,keyasint"`
+	EntryVersion uint64     `cbor:"7,keyasint"`
+	Grant        []byte     `cbor:"8,keyasint"`
+	Removed      []Removed  `cbor:"9,keyasint,omitempty"`
+}
+
+// FrameType is ENROLLED.
+func (*Enrolled) FrameType() frame.Type { return frame.Enrolled }
+
+// Attach is ATTACH (0x64), the first frame of an agent's control stream.
+type Attach struct {
+	AIC          string            `cbor:"1,keyasint"`
+	BootID       []byte            `cbor:"2,keyasint"`
+	Endpoints    []semreq.Endpoint `cbor:"3,keyasint,omitempty"` // where it takes sessions; none = it only initiates
+	EntryVersion uint64            `cbor:"4,keyasint,omitempty"`
+	ACSHash      []byte            `cbor:"5,keyasint,omitempty"`
+	Capacity     uint8             `cbor:"6,keyasint,omitempty"` // share free, 255 = all
+	Grant        []byte            `cbor:"7,keyasint,omitempty"`
+	Now          uint64            `cbor:"9,keyasint"`
+}
+
+// FrameType is ATTACH.
+func (*Attach) FrameType() frame.Type { return frame.Attach }
+
+// AttachPolicy is what the gateway tells an agent of its policy.
+type AttachPolicy struct {
+	MaxContext uint64 `cbor:"1,keyasint"` // bytes of one AgentContext
+	SessExpS   uint64 `cbor:"2,keyasint"` // how long a session may live
+	Export     bool   `cbor:"3,keyasint,omitempty"`
+}
+
+// Attached is ATTACHED (0x66).
+type Attached struct {
+	Code         frame.Code       `cbor:"1,keyasint"`
+	EntryVersion uint64           `cbor:"2,keyasint"`
+	Policy       AttachPolicy     `cbor:"4,keyasint"`
+	KeepaliveMS  uint64           `cbor:"5,keyasint"`
+	OfflineMS    uint64           `cbor:"6,keyasint"`
+	Observed     *semreq.Endpoint `cbor:"7,keyasint,omitempty"`
+	Now          uint64           `cbor:"9,keyasint"`
+}
+
+// FrameType is ATTACHED.
+func (*Attached) FrameType() frame.Type { return frame.Attached }
+
+// KeepalivePad makes a keepalive long enough (≥ 48 bytes) that a peer which restarted answers it with a stateless reset.
+var KeepalivePad = make([]byte, 32)
+
+// Keepalive is CTL_KEEPALIVE (0x58), both ways.
+type Keepalive struct {
+	TSMS     uint64 `cbor:"1,keyasint"`
+	EchoTSMS uint64 `cbor:"2,keyasint,omitempty"`
+	Capacity uint8  `cbor:"3,keyasint,omitempty"`
+	Pad      []byte `cbor:"6,keyasint"`
+}
+
+// FrameType is CTL_KEEPALIVE.
+func (*Keepalive) FrameType() frame.Type { return frame.CtlKeepalive }
+
+// SessionOffer is SESSION_OFFER (0x76): the gateway shows the target a token before it hands it to the initiator.
+type SessionOffer struct {
+	CTI []byte `cbor:"1,keyasint"`
+	SAT []byte `cbor:"2,keyasint"`
+}
+
+// FrameType is SESSION_OFFER.
+func (*SessionOffer) FrameType() frame.Type { return frame.SessionOffer }
+
+// OfferAck is OFFER_ACK (0x5C): the target keeps the offer (00), or says why not.
+type OfferAck struct {
+	CTI       []byte            `cbor:"1,keyasint"`
+	Code      frame.Code        `cbor:"2,keyasint"`
+	Endpoints []semreq.Endpoint `cbor:"3,keyasint,omitempty"`
+}
+
+// FrameType is OFFER_ACK.
+func (*OfferAck) FrameType() frame.Type { return frame.OfferAck }
+
+// Answer is ANSWER (0x5A): for verbs without an answer of their own, and for any that fails.
+type Answer struct {
+	Code         frame.Code `cbor:"1,keyasint"`
+	Msg          string     `cbor:"2,keyasint,omitempty"` // ≤ 256 bytes, for the agent's people: what, where, what to do
+	RetryAfterMS uint64     `cbor:"3,keyasint,omitempty"`
+	Detail       []Removed  `cbor:"4,keyasint,omitempty"`
+}
+
+// FrameType is ANSWER.
+func (*Answer) FrameType() frame.Type { return frame.Answer }
+
+// Bounds of answers.
+const (
+	MaxMsg    = 256
+	maxDetail = 64
+	maxPath   = 256
+)
+
+// Refusal makes the ANSWER of an error. What an agent is told of its own registration is the whole text: agent and gateway
+// are of one domain.
+func Refusal(err error) *Answer { return &Answer{Code: frame.CodeOf(err), Msg: clip(err.Error(), MaxMsg)} }
+
+// Err is the error that an answer stands for, nil for OK.
+func (a *Answer) Err() error {
+	if a.Code == frame.OK {
+		return nil
+	}
+	return frame.Errorf(a.Code, "%s", a.Msg)
+}
+
+// AddDetail appends one place and its code, while there is room.
+func (a *Answer) AddDetail(path string, code frame.Code) {
+	if len(a.Detail) < maxDetail {
+		a.Detail = append(a.Detail, Removed{Path: clip(path, maxPath), Code: code})
+	}
+}
+
+// clip cuts s to at most n bytes at a character's border.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,111 @@
+package match
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"agentgw/directory"
+)
+
+// Index is the matcher's capabilities. It is a list of immutable segments, each about twice as large as the next one: a change
+// adds a small segment or marks documents dead, and now and then the last segments become one. So an agent costs the logarithm
+// of the directory's size on average, and a reader only loads a pointer. The zero Index is empty and ready.
+type Index struct {
+	now atomic.Pointer[view]
+}
+
+// view is one state of the index.
+type view struct {
+	parts   []*part
+	live    int
+	length  int64
+	bigrams int64
+}
+
+func (x *Index) view() *view {
+	if v := x.now.Load(); v != nil {
+		return v
+	}
+	return &view{}
+}
+
+// Len is the number of capabilities.
+func (x *Index) Len() int { return x.view().live }
+
+// Agents is the number of AICs with at least one capability.
+func (x *Index) Agents() int {
+	n := 0
+	for _, p := range x.view().parts {
+		n += p.liveAICs
+	}
+	return n
+}
+
+// Put replaces the capabilities of one AIC; of none, it is [Index.Remove]. One writer at a time.
+func (x *Index) Put(aic string, caps []directory.Capability) {
+	parts := without(x.view().parts, aic)
+	if len(caps) > 0 {
+		s := newSegment()
+		for _, c := range caps {
+			c.AIC = aic
+			s.add(c)
+		}
+		parts = append(parts, newPart(s))
+	}
+	x.publish(parts)
+}
+
+// Remove forgets the capabilities of one AIC. One writer at a time.
+func (x *Index) Remove(aic string) { x.publish(without(x.view().parts, aic)) }
+
+// Load replaces everything at once: cheaper than many Puts. One writer at a time.
+func (x *Index) Load(caps []directory.Capability) {
+	s := newSegment()
+	for _, c := range caps {
+		s.add(c)
+	}
+	x.publish([]*part{newPart(s)})
+}
+
+// All calls f for each capability until it returns false; the order is not defined.
+func (x *Index) All(f func(*directory.Capability) bool) {
+	for _, p := range x.view().parts {
+		for i := range p.docs {
+			if !p.isDead(uint32(i)) && !f(&p.docs[i].cap) {
+				return
+			}
+		}
+	}
+}
+
+func without(parts []*part, aic string) []*part {
+	out := make([]*part, 0, len(parts)+1)
+	for _, p := range parts {
+		out = append(out, p.without(aic))
+	}
+	return out
+}
+
+func (x *Index) publish(parts []*part) {
+	v := &view{parts: compact(parts)}
+	for _, p := range v.parts {
+		v.live += p.live
+		v.length += p.length
+		v.bigrams += p.bigrams
+	}
+	x.now.Store(v)
+}
+
+// compact drops empty parts, rewrites one that is more than half dead, and joins the last ones while they are of one size.
+func compact(parts []*part) []*part {
+	parts = slices.DeleteFunc(parts, func(p *part) bool { return p.live == 0 })
+	for i, p := range parts {
+		if p.live*2 < len(p.docs) {
+			parts[i] = newPart(merge(p))
+		}
+	}
+	for n := len(parts); n >= 2 && parts[n-1].sizeClass() >= parts[n-2].sizeClass(); n-- {
+		parts = append(parts[:n-2], newPart(merge(parts[n-2], parts[n-1])))
+	}
+	return parts
+}

@@ -1,0 +1,98 @@
+package match
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/text/unicode/norm"
+
+	"agentgw/directory"
+)
+
+// Limits on one list of candidates (MATCHING, section 2).
+const (
+	DefaultLimit = 20
+	PerAIC       = 3  // capabilities of one AIC
+	PerProvider  = 10 // capabilities of one provider
+)
+
+// Query is a semantic request as the matcher takes it. Filters are all applied before anything is scored.
+type Query struct {
+	Text string
+	Caps []string // only these Capability Identifiers
+	Tags []string // each must be among the capability's tags, compared without case
+	In   []string // media types that the asker can send: one must be taken, unless the capability names none
+	Out  []string // media types that the asker accepts: one must be given, unless the capability names none
+
+	MinScore uint16   // least confidence, per ten thousand
+	Exclude  []string // AICs
+	Limit    int      // candidates wanted; 0 is DefaultLimit
+	PerAIC   int      // capabilities of one AIC in the list; 0 is PerAIC
+	// Accept is the owner's own filter (state, visibility, liveness); nil accepts all. It must be fast and must not call the index.
+	Accept func(*directory.Capability) bool
+}
+
+// fits says whether a document passes the hard filters.
+func (q *filter) fits(d *document) bool {
+	c := &d.cap
+	return (len(q.Caps) == 0 || slices.Contains(q.Caps, c.CapID)) &&
+		!slices.Contains(q.Exclude, c.AIC) &&
+		hasTags(d.tags, q.tags) && meets(q.In, c.In) && meets(q.Out, c.Out) &&
+		(q.Accept == nil || q.Accept(c))
+}
+
+// filter is a query with what is computed once.
+type filter struct {
+	Query
+	tags []string
+}
+
+func newFilter(q Query) *filter {
+	q.Text = strings.TrimSpace(q.Text)
+	return &filter{q, normaliseTags(q.Tags)}
+}
+
+func normaliseTags(tags []string) []string {
+	out := make([]string, 0, len(tags))
+	for _, t := range tags {
+		out = append(out, strings.ToLower(strings.TrimSpace(norm.NFKC.String(t))))
+	}
+	return out
+}
+
+func hasTags(have, want []string) bool {
+	for _, t := range want {
+		if !slices.Contains(have, t) {
+			return false
+		}
+	}
+	return true
+}
+
+// meets says whether two lists of media types share one; a list that is empty says nothing and fits all.
+func meets(asked, offered []string) bool {
+	if len(asked) == 0 || len(offered) == 0 {
+		return true
+	}
+	for _, a := range asked {
+		for _, o := range offered {
+			if mediaFits(a, o) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mediaFits compares two media types without parameters and case; `*/*` and `text/*` fit what they say, on either side.
+func mediaFits(a, b string) bool {
+	a, _, _ = strings.Cut(a, ";")
+	b, _, _ = strings.Cut(b, ";")
+	a, b = strings.ToLower(strings.TrimSpace(a)), strings.ToLower(strings.TrimSpace(b))
+	if a == b || a == "*/*" || b == "*/*" {
+		return true
+	}
+	aType, aSub, _ := strings.Cut(a, "/")
+	bType, bSub, _ := strings.Cut(b, "/")
+	return aType == bType && (aSub == "*" || bSub == "*")
+}

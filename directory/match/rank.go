@@ -1,0 +1,311 @@
+package match
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"agentgw/directory"
+)
+
+// Constants of BM25F; they are flat optima and not tuned per directory (MATCHING, section 1).
+const (
+	k1          = 1.2
+	b           = .4
+	bigramShare = .4
+	maxQueryTF  = 2
+	identWeight = 3 // an identifier counts as a word of the name
+)
+
+// queryTerm is one distinct term of a request.
+type queryTerm struct {
+	text  string
+	count float64 // at most maxQueryTF
+	bg    float64
+}
+
+func readTerms(list []string) []queryTerm {
+	var out []queryTerm
+	for _, t := range list {
+		if i := slices.IndexFunc(out, func(q queryTerm) bool { return q.text == t }); i >= 0 {
+			out[i].count = min(out[i].count+1, maxQueryTF)
+		} else {
+			out = append(out, queryTerm{t, 1, Background(t)})
+		}
+	}
+	return out
+}
+
+// account is what a document has gathered.
+type account struct {
+	text, bigram float64
+	conf, found  float64 // sums of background idf: saturated, and of terms found at all
+	structured   float64
+	touched      bool
+	refused      bool // by a hard filter
+}
+
+// hit is one ranked document.
+type hit struct {
+	part *part
+	doc  uint32
+	account
+}
+
+func (h *hit) score() float64 { return h.text + h.bigram + h.structured }
+
+// Resolve is the best capabilities for a request, best first: by score, then by Capability Identifier. Everything is ranked
+// before a limit is applied.
+func (x *Index) Resolve(q Query) []directory.Candidate {
+	v := x.view()
+	list := queryTerms(q.Text)
+	r := &ranking{view: v, filter: newFilter(q), terms: readTerms(list), pairs: readPairs(list)}
+	if r.Text != "" || len(r.Caps) > 0 {
+		r.scoreText(identifiers(r.Text))
+	} else if len(r.Tags) > 0 {
+		r.takeAll()
+	}
+	return r.candidates()
+}
+
+func readPairs(list []string) []queryTerm {
+	var out []queryTerm
+	for _, p := range pairs(list) {
+		if i := slices.IndexFunc(out, func(q queryTerm) bool { return q.text == p }); i >= 0 {
+			out[i].count = min(out[i].count+1, maxQueryTF)
+		} else {
+			out = append(out, queryTerm{text: p, count: 1})
+		}
+	}
+	return out
+}
+
+type ranking struct {
+	*view
+	*filter
+	terms, pairs []queryTerm
+	hits         []hit
+}
+
+// takeAll answers a request of tags only: what passes the filters fits, all alike.
+func (r *ranking) takeAll() {
+	for _, p := range r.parts {
+		for id := range p.docs {
+			if !p.isDead(uint32(id)) && r.fits(&p.docs[id]) {
+				r.hits = append(r.hits, hit{p, uint32(id), account{structured: 1, touched: true}})
+			}
+		}
+	}
+}
+
+// scoreText fills one account for each document of each part, term by term.
+func (r *ranking) scoreText(idents []string) {
+	accounts := make([][]account, len(r.parts))
+	for i, p := range r.parts {
+		accounts[i] = make([]account, len(p.docs))
+	}
+	r.scoreTerms(accounts)
+	r.scorePairs(accounts)
+	r.scoreIdentifiers(accounts, idents)
+	r.takeNamed(accounts)
+	for i, p := range r.parts {
+		for id := range accounts[i] {
+			if a := &accounts[i][id]; a.touched && !a.refused {
+				r.hits = append(r.hits, hit{p, uint32(id), *a})
+			}
+		}
+	}
+}
+
+// takeNamed makes every capability that the request names a hit; the text then only orders them.
+func (r *ranking) takeNamed(accounts [][]account) {
+	for _, id := range r.Caps {
+		for i, p := range r.parts {
+			if doc, ok := p.byCap[id]; ok {
+				if a := r.open(p, accounts[i], doc); a != nil {
+					a.structured++
+				}
+			}
+		}
+	}
+}
+
+// open is the account of a document that may be scored, nil for one that a filter holds back.
+func (r *ranking) open(p *part, accounts []account, doc uint32) *account {
+	a := &accounts[doc]
+	if !a.touched {
+		a.touched = true
+		a.refused = p.isDead(doc) || !r.fits(&p.docs[doc])
+	}
+	if a.refused {
+		return nil
+	}
+	return a
+}
+
+func (r *ranking) idf(df int) float64 {
+	n, f := float64(r.live), float64(df)
+	return math.Log(1 + (n-f+.5)/(f+.5))
+}
+
+// bm25 is one term's part: f occurrences in a document of some length relative to the average.
+func bm25(f, length, average float64) float64 { return f * (k1 + 1) / (f + k1*(1-b+b*length/average)) }
+
+func (r *ranking) scoreTerms(accounts [][]account) {
+	average := float64(r.length) / 10 / float64(max(r.live, 1))
+	for _, t := range r.terms {
+		idf := r.idf(r.frequency(t.text, func(p *part) []posting { return p.terms[t.text] }))
+		for i, p := range r.parts {
+			for _, e := range p.terms[t.text] {
+				a := r.open(p, accounts[i], e.doc)
+				if a == nil {
+					continue
+				}
+				a.text += t.count * idf * bm25(float64(e.weight)/10, float64(p.docs[e.doc].length)/10, average)
+				a.conf += t.bg * saturate(int(e.weight))
+				a.found += t.bg
+			}
+		}
+	}
+}
+
+func (r *ranking) frequency(term string, of func(*part) []posting) int {
+	n := 0
+	for _, p := range r.parts {
+		n += p.alive(of(p))
+	}
+	return n
+}
+
+func (r *ranking) scorePairs(accounts [][]account) {
+	average := float64(r.bigrams) / float64(max(r.live, 1))
+	for _, t := range r.pairs {
+		idf := r.idf(r.frequency(t.text, func(p *part) []posting { return p.pairs[t.text] }))
+		for i, p := range r.parts {
+			for _, e := range p.pairs[t.text] {
+				if a := r.open(p, accounts[i], e.doc); a != nil {
+					a.bigram += bigramShare * t.count * idf * bm25(float64(e.weight), float64(p.docs[e.doc].bigrams), average)
+				}
+			}
+		}
+	}
+}
+
+// scoreIdentifiers adds what an exact raw name or skill id in the request is worth, whatever the length of the text around it.
+func (r *ranking) scoreIdentifiers(accounts [][]account, idents []string) {
+	for _, raw := range idents {
+		df := 0
+		for _, p := range r.parts {
+			df += len(p.idents[raw])
+		}
+		for i, p := range r.parts {
+			for _, doc := range p.idents[raw] {
+				if a := r.open(p, accounts[i], doc); a != nil {
+					a.structured += r.idf(min(df, r.live)) * identWeight * (k1 + 1) / (identWeight + k1)
+				}
+			}
+		}
+	}
+}
+
+// candidates sorts the hits, applies the limits and writes the evidence.
+func (r *ranking) candidates() []directory.Candidate {
+	total := totalBackground(r.terms)
+	kept := r.hits[:0]
+	for _, h := range r.hits {
+		if r.confidence(&h, total) >= r.MinScore {
+			kept = append(kept, h)
+		}
+	}
+	slices.SortFunc(kept, compareHits)
+	var out []directory.Candidate
+	perAIC, perProvider := map[string]int{}, map[string]int{}
+	for i := range kept {
+		if len(out) == r.limit() {
+			break
+		}
+		c := &kept[i].part.docs[kept[i].doc].cap
+		if len(r.Caps) == 0 && (perAIC[c.AIC] == r.perAIC() || perProvider[c.Provider] == max(PerProvider, r.perAIC())) {
+			continue
+		}
+		perAIC[c.AIC]++
+		perProvider[c.Provider]++
+		out = append(out, r.candidate(&kept[i], total))
+	}
+	return out
+}
+
+func compareHits(x, y hit) int {
+	if s, t := x.score(), y.score(); s != t {
+		if s > t {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(x.part.docs[x.doc].cap.CapID, y.part.docs[y.doc].cap.CapID)
+}
+
+func (r *ranking) limit() int {
+	if r.Limit > 0 {
+		return r.Limit
+	}
+	return DefaultLimit
+}
+
+func (r *ranking) perAIC() int {
+	if r.PerAIC > 0 {
+		return r.PerAIC
+	}
+	return PerAIC
+}
+
+func (r *ranking) candidate(h *hit, total float64) directory.Candidate {
+	d := &h.part.docs[h.doc]
+	return directory.Candidate{
+		Capability: d.cap, Score: h.score(), Confidence: r.confidence(h, total),
+		Evidence: directory.Evidence{
+			Matched: r.matched(h), Structured: r.structured(d), Text: h.text, Bigram: h.bigram, Coverage: myriad(h.found, total),
+		},
+	}
+}
+
+// matched lists the terms found, by field.
+func (r *ranking) matched(h *hit) []directory.FieldMatch {
+	byField := make([][]string, len(fieldNames))
+	for _, t := range r.terms {
+		list := h.part.terms[t.text]
+		i, ok := slices.BinarySearchFunc(list, h.doc, func(e posting, doc uint32) int { return int(e.doc) - int(doc) })
+		if !ok {
+			continue
+		}
+		for f := range fieldNames {
+			if list[i].fields&(1<<f) != 0 {
+				byField[f] = append(byField[f], t.text)
+			}
+		}
+	}
+	var out []directory.FieldMatch
+	for f, terms := range byField {
+		if len(terms) > 0 {
+			out = append(out, directory.FieldMatch{Field: fieldNames[f], Terms: terms})
+		}
+	}
+	return out
+}
+
+// structured lists the exact matches: capability id, tags, identifiers of the text.
+func (r *ranking) structured(d *document) []string {
+	var out []string
+	if slices.Contains(r.Caps, d.cap.CapID) {
+		out = append(out, "capability "+d.cap.CapID)
+	}
+	for _, t := range r.tags {
+		out = append(out, "tag "+t)
+	}
+	for _, raw := range identifiers(r.Text) {
+		if raw == strings.ToLower(d.cap.SkillID) || raw == strings.ToLower(d.cap.Name) {
+			out = append(out, "identifier "+raw)
+		}
+	}
+	return out
+}

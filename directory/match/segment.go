@@ -1,0 +1,229 @@
+package match
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+
+	"agentgw/directory"
+)
+
+// Field weights of BM25F, in tenths so that lengths are whole numbers and their sums do not depend on the order of changes.
+const (
+	weightName        = 30
+	weightDescription = 10
+	weightTags        = 10
+	weightExamples    = 5
+	weightAgentName   = 10
+	weightAgentText   = 3
+)
+
+// Fields as bits of a posting, and their names in evidence.
+const (
+	fieldName = 1 << iota
+	fieldDescription
+	fieldTags
+	fieldExamples
+	fieldAgent
+)
+
+var fieldNames = []string{"name", "description", "tags", "examples", "agent"}
+
+// posting is one term in one document: its weighted frequency in tenths and the fields that have it.
+type posting struct {
+	doc    uint32
+	weight uint16
+	fields uint8
+}
+
+type document struct {
+	cap     directory.Capability
+	tags    []string // normalised
+	length  int      // of all fields, in tenths
+	bigrams int
+}
+
+// segment is an immutable part of the index. Postings are in the order of documents.
+type segment struct {
+	docs   []document
+	terms  map[string][]posting
+	pairs  map[string][]posting // weight counts the pair
+	idents map[string][]uint32  // raw names and skill ids, lower case
+	byAIC  map[string][]uint32
+	byCap  map[string]uint32
+}
+
+func newSegment() *segment {
+	return &segment{terms: map[string][]posting{}, pairs: map[string][]posting{}, idents: map[string][]uint32{},
+		byAIC: map[string][]uint32{}, byCap: map[string]uint32{}}
+}
+
+// weighted is one document's terms while it is read.
+type weighted struct {
+	weight int
+	fields uint8
+}
+
+// bag reads the fields of a capability: each term's weighted frequency in tenths, the length of all, the neighbouring pairs.
+// A name counts each of its words once, so that repeating one gains nothing.
+func bag(c *directory.Capability) (terms map[string]weighted, length int, pairCounts map[string]int) {
+	terms, pairCounts = map[string]weighted{}, map[string]int{}
+	add := func(list []string, weight int, field uint8) {
+		for _, t := range list {
+			w := terms[t]
+			terms[t] = weighted{w.weight + weight, w.fields | field}
+			length += weight
+		}
+	}
+	name, description := distinct(Terms(c.Name)), Terms(c.Description)
+	add(name, weightName, fieldName)
+	add(description, weightDescription, fieldDescription)
+	for _, t := range c.Tags {
+		add(Terms(t), weightTags, fieldTags)
+	}
+	for _, e := range c.Examples {
+		add(Terms(e), weightExamples, fieldExamples)
+	}
+	add(distinct(Terms(c.AgentName)), weightAgentName, fieldAgent)
+	add(Terms(c.AgentDescription), weightAgentText, fieldAgent)
+	for _, p := range append(pairs(name), pairs(description)...) {
+		pairCounts[p]++
+	}
+	return terms, length, pairCounts
+}
+
+func distinct(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// add appends one capability; it is called only while the segment is built.
+func (s *segment) add(c directory.Capability) {
+	id := uint32(len(s.docs))
+	terms, length, pairCounts := bag(&c)
+	d := document{cap: c, tags: normaliseTags(c.Tags), length: max(length, 1)}
+	for t, w := range terms {
+		s.terms[t] = append(s.terms[t], posting{id, uint16(min(w.weight, 1<<16-1)), w.fields})
+	}
+	for p, n := range pairCounts {
+		s.pairs[p] = append(s.pairs[p], posting{doc: id, weight: uint16(min(n, 1<<16-1))})
+		d.bigrams += n
+	}
+	d.bigrams = max(d.bigrams, 1) // one dummy, so that no length is 0
+	s.docs = append(s.docs, d)
+	s.index(id)
+}
+
+// index enters a document into the tables by name.
+func (s *segment) index(id uint32) {
+	c := &s.docs[id].cap
+	for _, raw := range distinct([]string{strings.ToLower(c.SkillID), strings.ToLower(c.Name)}) {
+		if raw != "" && len(raw) <= 128 && !strings.ContainsAny(raw, " \t\n") {
+			s.idents[raw] = append(s.idents[raw], id)
+		}
+	}
+	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
+	s.byCap[c.CapID] = id
+}
+
+// part is a segment as one view sees it: some of its documents are gone. Parts are immutable; a removal makes a new one.
+type part struct {
+	*segment
+	dead     []uint64 // bitmap; nil if nothing is dead
+	live     int
+	length   int64 // sums over the living
+	bigrams  int64
+	liveAICs int
+}
+
+func newPart(s *segment) *part {
+	p := &part{segment: s, live: len(s.docs), liveAICs: len(s.byAIC)}
+	for i := range s.docs {
+		p.length += int64(s.docs[i].length)
+		p.bigrams += int64(s.docs[i].bigrams)
+	}
+	return p
+}
+
+func (p *part) isDead(doc uint32) bool {
+	return p.dead != nil && p.dead[doc/64]&(1<<(doc%64)) != 0
+}
+
+// without is the part less one AIC; the same part if it has none of it.
+func (p *part) without(aic string) *part {
+	ids := p.byAIC[aic]
+	if len(ids) == 0 || p.isDead(ids[0]) {
+		return p
+	}
+	q := *p
+	q.dead = slices.Clone(p.dead)
+	if q.dead == nil {
+		q.dead = make([]uint64, (len(p.docs)+63)/64)
+	}
+	for _, id := range ids {
+		q.dead[id/64] |= 1 << (id % 64)
+		q.length -= int64(p.docs[id].length)
+		q.bigrams -= int64(p.docs[id].bigrams)
+	}
+	q.live -= len(ids)
+	q.liveAICs--
+	return &q
+}
+
+// alive counts the living among postings.
+func (p *part) alive(list []posting) int {
+	if p.dead == nil {
+		return len(list)
+	}
+	n := 0
+	for _, e := range list {
+		if !p.isDead(e.doc) {
+			n++
+		}
+	}
+	return n
+}
+
+// merge builds one segment of the living documents of several parts, in order.
+func merge(parts ...*part) *segment {
+	s := newSegment()
+	for _, p := range parts {
+		moved := make([]uint32, len(p.docs))
+		for id := range p.docs {
+			if !p.isDead(uint32(id)) {
+				moved[id] = uint32(len(s.docs))
+				s.docs = append(s.docs, p.docs[id])
+				s.index(moved[id])
+			}
+		}
+		move(s.terms, p.terms, p, moved)
+		move(s.pairs, p.pairs, p, moved)
+	}
+	return s
+}
+
+func move(to, from map[string][]posting, p *part, moved []uint32) {
+	for term, list := range from {
+		n := p.alive(list)
+		if n == 0 {
+			continue
+		}
+		out := to[term]
+		out = slices.Grow(out, n)
+		for _, e := range list {
+			if !p.isDead(e.doc) {
+				e.doc = moved[e.doc]
+				out = append(out, e)
+			}
+		}
+		to[term] = out
+	}
+}
+
+// sizeClass orders parts for merging: two of one class become one of the next.
+func (p *part) sizeClass() int { return bits.Len(uint(len(p.docs))) }

@@ -1,0 +1,148 @@
+package match
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+
+	"agentgw/directory"
+)
+
+// Bounds on what is read of a request (MATCHING, section 2).
+const (
+	MaxQueryChars = 1024
+	MaxQueryTerms = 40
+)
+
+// Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
+func Terms(text string) []string {
+	var out []string
+	for _, w := range words(text) {
+		if stopWords[w] {
+			continue
+		}
+		out = append(out, stem(w))
+		out = appendPairsOfCharacters(out, w)
+	}
+	return out
+}
+
+// CapabilityTerms are the distinct terms under which a capability can be found, sorted: what a digest is built from.
+func CapabilityTerms(c directory.Capability) []string {
+	var out []string
+	for _, text := range slices.Concat([]string{c.Name, c.Description, c.AgentName, c.AgentDescription}, c.Tags, c.Examples) {
+		out = append(out, Terms(text)...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// words cuts a text into lower-case words: between a small letter or digit and a capital, between a capital and a capital with
+// a small letter (ASCII), and at everything that is neither letter nor number. Hidden and bidirectional controls vanish.
+func words(text string) []string {
+	if !ascii(text) {
+		text = norm.NFKC.String(text)
+	}
+	var out []string
+	runes := []rune(text)
+	runes = slices.DeleteFunc(runes, func(r rune) bool { return unicode.Is(unicode.Cf, r) })
+	start := 0
+	flush := func(end int) {
+		if end > start {
+			out = append(out, strings.ToLower(string(runes[start:end])))
+		}
+	}
+	for i, r := range runes {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsNumber(r):
+			flush(i)
+			start = i + 1
+		case i > start && camelCut(runes, i):
+			flush(i)
+			start = i
+		}
+	}
+	flush(len(runes))
+	return out
+}
+
+// camelCut says whether a word begins at i inside a run of letters: parse|HTTP|Response2|XML.
+func camelCut(runes []rune, i int) bool {
+	before, at := runes[i-1], runes[i]
+	if !capital(at) {
+		return false
+	}
+	return small(before) || before >= '0' && before <= '9' || capital(before) && i+1 < len(runes) && small(runes[i+1])
+}
+
+func capital(r rune) bool { return r >= 'A' && r <= 'Z' }
+func small(r rune) bool   { return r >= 'a' && r <= 'z' }
+
+// appendPairsOfCharacters adds the character pairs of each run of a script that writes no spaces between words.
+func appendPairsOfCharacters(out []string, w string) []string {
+	if ascii(w) {
+		return out
+	}
+	runes := []rune(w)
+	if len(runes) == 2 {
+		return out // the word is its own pair
+	}
+	for i := 1; i < len(runes); i++ {
+		if unspaced(runes[i-1]) && unspaced(runes[i]) {
+			out = append(out, string(runes[i-1:i+1]))
+		}
+	}
+	return out
+}
+
+func unspaced(r rune) bool {
+	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul)
+}
+
+// identifiers are the raw tokens of a text that look like the name of a skill: finance.invoice.extract, get_weather, bookFlight.
+func identifiers(text string) []string {
+	var out []string
+	for _, t := range strings.Fields(text) {
+		t = strings.Trim(t, ".,;:!?()[]{}<>\"'`")
+		if len(t) >= 3 && len(t) <= 128 && looksLikeIdentifier(t) {
+			out = append(out, strings.ToLower(t))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func looksLikeIdentifier(t string) bool {
+	if strings.ContainsAny(t, "._:/-") {
+		return true
+	}
+	runes := []rune(t)
+	for i := 1; i < len(runes); i++ {
+		if camelCut(runes, i) {
+			return true
+		}
+	}
+	return false
+}
+
+// queryTerms reads a request: at most MaxQueryChars characters and MaxQueryTerms terms of it.
+func queryTerms(text string) []string {
+	if len(text) > MaxQueryChars {
+		if runes := []rune(text); len(runes) > MaxQueryChars {
+			text = string(runes[:MaxQueryChars])
+		}
+	}
+	terms := Terms(text)
+	return terms[:min(len(terms), MaxQueryTerms)]
+}
+
+// pairs are the neighbouring pairs of terms, in order.
+func pairs(terms []string) []string {
+	var out []string
+	for i := 1; i < len(terms); i++ {
+		out = append(out, terms[i-1]+" "+terms[i])
+	}
+	return out
+}

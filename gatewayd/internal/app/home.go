@@ -1,0 +1,334 @@
+package app
+
+import (
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"agentgw/config"
+	"agentgw/directory/aic"
+	"agentgw/internal/daemon"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+// Files of a gateway's state folder.
+const (
+	fileGatewayKey   = "gateway.key"
+	fileGatewayChain = "gateway.pem"
+	fileRootKey      = "ca-root.key"
+	fileRoot         = "ca-root.pem"
+	fileIssuingKey   = "ca-issuing.key"
+	fileIssuing      = "ca-issuing.pem"
+	fileBundle       = "bundle.cbor"
+	dirDirectory     = "dir"
+)
+
+// signers are the files of the Ed25519 keys, by use.
+var signers = map[identity.Use]string{
+	identity.UseDigest: "sign-digest.key", identity.UseSAT: "sign-sat.key", identity.UseRAT: "sign-rat.key",
+	identity.UseBundle: "sign-bundle.key", identity.UseGrant: "sign-grant.key",
+}
+
+// gatewayUses are the uses whose keys belong to the gateway; the others are the AMC's.
+var gatewayUses = []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT}
+
+const signerLife = 365 * 24 * time.Hour
+
+// InitOptions is what `gatewayd init` is told.
+type InitOptions struct {
+	Dir       string // gets gatewayd.yaml and the state folder
+	Domain    string
+	Listen    string
+	Advertise []string
+	Lab       bool
+}
+
+// InitResult is what `gatewayd init` made.
+type InitResult struct {
+	Config      string `json:"config"`
+	Domain      string `json:"domain"`
+	Gateway     string `json:"gateway"`
+	AMC         string `json:"amc"`
+	Bundle      string `json:"bundle"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// Init makes a domain: AIC prefix, root and issuing CA, the gateway's credential, signing keys, trust bundle and
+// configuration. A folder that holds a domain already is left as it is.
+func Init(o InitOptions) (*InitResult, error) {
+	if !identity.ValidDomain(o.Domain) {
+		return nil, daemon.Usagef("domain %q is no lower-case DNS name such as hospital.example", o.Domain)
+	}
+	file := filepath.Join(o.Dir, "gatewayd.yaml")
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return nil, daemon.Usagef("%s is there already: choose another --dir, or remove it", file)
+	}
+	state := filepath.Join(o.Dir, "state")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(o.Dir, "peers.d"), 0o755); err != nil {
+		return nil, err
+	}
+	salt := make([]byte, 4)
+	if _, err := rand.Read(salt); err != nil {
+		return nil, err
+	}
+	cfg := config.Gateway{
+		Domain: o.Domain, Listen: o.Listen, Advertise: o.Advertise, Lab: o.Lab,
+		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: arspOf(o.Domain), Vendor: "1", Salt: hex.EncodeToString(salt)},
+	}
+	out, err := makeDomain(state, cfg, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("make domain: %w", err)
+	}
+	out.Config = file
+	return out, writeConfig(file, cfg)
+}
+
+// arspOf is the registrar index of a domain: SHA-256(domain) mod 36^6 in base36; 0 becomes 1.
+func arspOf(domain string) string {
+	hash := sha256.Sum256([]byte(domain))
+	n := new(big.Int).SetBytes(hash[:])
+	n.Mod(n, big.NewInt(36*36*36*36*36*36))
+	if n.Sign() == 0 {
+		n.SetInt64(1)
+	}
+	return strings.ToUpper(n.Text(36))
+}
+
+func makeDomain(state string, cfg config.Gateway, now time.Time) (*InitResult, error) {
+	gateway, err := newCode(cfg.AIC)
+	if err != nil {
+		return nil, err
+	}
+	issuer, err := newCode(cfg.AIC)
+	if err != nil {
+		return nil, err
+	}
+	authority, rootKey, issuingKey, err := identity.NewAuthority(cfg.Domain, now)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := identity.NewLeafKey()
+	if err != nil {
+		return nil, err
+	}
+	profile := identity.LeafProfile{AIC: gateway, DNSNames: dnsNames(cfg.Advertise), Life: identity.GatewayLife}
+	chain, err := authority.Issue(profile, leaf.Public(), now)
+	if err != nil {
+		return nil, err
+	}
+	at := func(name string) string { return filepath.Join(state, name) }
+	keys := map[string]crypto.Signer{fileRootKey: rootKey, fileIssuingKey: issuingKey, fileGatewayKey: leaf}
+	for name, key := range keys {
+		if err := identity.SaveKey(at(name), key); err != nil {
+			return nil, err
+		}
+	}
+	chains := map[string][][]byte{fileRoot: {authority.Root.Raw}, fileIssuing: {authority.Issuing.Raw}, fileGatewayChain: chain}
+	for name, c := range chains {
+		if err := identity.SaveChain(at(name), c); err != nil {
+			return nil, err
+		}
+	}
+	bundle, raw, err := makeBundle(state, cfg, gateway, issuer, authority.Root.Raw, now)
+	if err != nil {
+		return nil, err
+	}
+	return &InitResult{
+		Domain: cfg.Domain, Gateway: string(gateway), AMC: string(issuer), Bundle: at(fileBundle),
+		Fingerprint: identity.FingerprintText(bundle.Fingerprint),
+	}, renameio.WriteFile(at(fileBundle), raw, 0o644)
+}
+
+func makeBundle(state string, cfg config.Gateway, gateway, issuer aic.AIC, root []byte, now time.Time) (*identity.Accepted, []byte, error) {
+	sketch := make([]byte, 32)
+	if _, err := rand.Read(sketch); err != nil {
+		return nil, nil, err
+	}
+	b := identity.Bundle{
+		Domain: cfg.Domain, Seq: uint64(now.UnixMilli()), Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{root},
+		Prefixes: []string{gateway.ARSPKey()}, SketchKeys: [][]byte{sketch}, Issuer: string(issuer),
+	}
+	made := map[identity.Use]frame.Signer{}
+	for use, name := range signers {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := identity.SaveKey(filepath.Join(state, name), key); err != nil {
+			return nil, nil, err
+		}
+		made[use] = frame.NewSigner(key)
+	}
+	for _, use := range []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT, identity.UseBundle, identity.UseGrant} {
+		owner := issuer
+		for _, u := range gatewayUses {
+			if u == use {
+				owner = gateway
+			}
+		}
+		b.Keys = append(b.Keys, identity.NewBundleKey(made[use], owner, use, now, signerLife))
+	}
+	raw, err := b.Sign(made[identity.UseBundle])
+	if err != nil {
+		return nil, nil, err
+	}
+	accepted, err := identity.ParseBundle(raw)
+	return accepted, raw, err
+}
+
+func newCode(c config.AIC) (aic.AIC, error) {
+	onto, err := aic.RandomSerial(rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	entity, err := aic.RandomSerial(rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	return aic.New(c.Prefix, c.ARSP, c.Vendor, onto, entity, c.Salted())
+}
+
+// dnsNames are the host names among addresses: the ones that a gateway's certificate may carry.
+func dnsNames(addrs []string) []string {
+	var out []string
+	for _, a := range addrs {
+		host, _, err := net.SplitHostPort(a)
+		if err == nil && host != "" && net.ParseIP(host) == nil {
+			out = append(out, host)
+		}
+	}
+	return out
+}
+
+var configTemplate = template.Must(template.New("gatewayd.yaml").Parse(`# gatewayd: the Agent Gateway of {{.Domain}}. Unknown keys are errors; paths are relative to this file.
+domain: {{.Domain}}
+state_dir: state            # keys, certificates and the directory; back it up
+listen: "{{.Listen}}"       # UDP
+advertise: [{{range $i, $a := .Advertise}}{{if $i}}, {{end}}"{{$a}}"{{end}}]   # what enrolment tokens tell agents to dial
+peers_dir: peers.d          # one policy row a peer domain, written by "gatewayd peer add"
+lab: {{.Lab}}                  # true admits loopback and private addresses between agents
+aic:
+  prefix: "{{.AIC.Prefix}}"
+  arsp: "{{.AIC.ARSP}}"
+  default_vendor: "{{.AIC.Vendor}}"
+  salt: "{{.AIC.Salt}}"
+log: {level: info, format: text}
+`))
+
+func writeConfig(file string, cfg config.Gateway) error {
+	if len(cfg.Advertise) == 0 {
+		cfg.Advertise = []string{cfg.Listen}
+	}
+	var b strings.Builder
+	if err := configTemplate.Execute(&b, cfg); err != nil {
+		return err
+	}
+	return renameio.WriteFile(file, []byte(b.String()), 0o644)
+}
+
+// home is a gateway's state as it is loaded at the start.
+type home struct {
+	certificate tls.Certificate
+	gateway     aic.AIC
+	issuer      aic.AIC
+	bundle      *identity.Accepted
+	authority   *identity.Authority
+	sign        map[identity.Use]frame.Signer
+}
+
+// loadHome reads keys and certificates and checks that they belong together. The gateway's own certificate is renewed by
+// the domain's CA when more than half of its life is over.
+func loadHome(state string, advertise []string, now time.Time) (*home, error) {
+	at := func(name string) string { return filepath.Join(state, name) }
+	raw, err := os.ReadFile(at(fileBundle))
+	if err != nil {
+		return nil, fmt.Errorf("read own bundle: %w; `gatewayd init` makes a domain", err)
+	}
+	h := &home{sign: map[identity.Use]frame.Signer{}}
+	if h.bundle, err = identity.ParseBundle(raw); err != nil {
+		return nil, fmt.Errorf("read own bundle %s: %w", at(fileBundle), err)
+	}
+	h.issuer = aic.AIC(h.bundle.Issuer)
+	for use, name := range signers {
+		if h.sign[use], err = identity.LoadSigner(at(name)); err != nil {
+			return nil, err
+		}
+	}
+	if h.authority, err = loadAuthority(state); err != nil {
+		return nil, err
+	}
+	if err := h.loadCertificate(state, advertise, now); err != nil {
+		return nil, err
+	}
+	if !h.bundle.IsGateway(string(h.gateway)) {
+		return nil, fmt.Errorf("own bundle %s does not name the gateway %s of %s", at(fileBundle), h.gateway, at(fileGatewayChain))
+	}
+	return h, nil
+}
+
+func loadAuthority(state string) (*identity.Authority, error) {
+	at := func(name string) string { return filepath.Join(state, name) }
+	root, err := identity.LoadChain(at(fileRoot))
+	if err != nil {
+		return nil, err
+	}
+	issuing, err := identity.LoadChain(at(fileIssuing))
+	if err != nil {
+		return nil, err
+	}
+	key, err := identity.LoadKey(at(fileIssuingKey))
+	if err != nil {
+		return nil, err
+	}
+	return identity.OpenAuthority(root[0], issuing[0], key)
+}
+
+func (h *home) loadCertificate(state string, advertise []string, now time.Time) error {
+	chainFile := filepath.Join(state, fileGatewayChain)
+	key, err := identity.LoadKey(filepath.Join(state, fileGatewayKey))
+	if err != nil {
+		return err
+	}
+	chain, err := identity.LoadChain(chainFile)
+	if err != nil {
+		return err
+	}
+	leaf, err := x509.ParseCertificate(chain[0])
+	if err != nil {
+		return fmt.Errorf("read certificate %s: %w", chainFile, err)
+	}
+	if h.gateway, err = identity.AICOf(leaf); err != nil {
+		return fmt.Errorf("read certificate %s: %w", chainFile, err)
+	}
+	if now.After(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
+		profile := identity.LeafProfile{AIC: h.gateway, DNSNames: dnsNames(advertise), Life: identity.GatewayLife}
+		if chain, err = h.authority.Issue(profile, key.Public(), now); err != nil {
+			return fmt.Errorf("renew own certificate: %w", err)
+		}
+		if err := identity.SaveChain(chainFile, chain); err != nil {
+			return fmt.Errorf("renew own certificate: %w", err)
+		}
+	}
+	h.certificate, err = identity.TLSCertificate(chain, key)
+	return err
+}

@@ -1,0 +1,227 @@
+package registrar
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+// Liveness of attached agents (cdsp/PROTOCOL.md, "Agent and gateway").
+const (
+	keepalive   = 20 * time.Second
+	offline     = 45 * time.Second
+	maxContext  = 1 << 20
+	outQueue    = 128 // frames waiting for one agent; an agent that lets more pile up is closed
+	requestTime = 30 * time.Second
+)
+
+func sum(b []byte) [32]byte { return sha256.Sum256(b) }
+
+// attachment is one agent's live connection.
+type attachment struct {
+	agent     Agent
+	conn      *endpoint.Conn
+	endpoints []semreq.Endpoint
+	out       chan frame.Message
+
+	mu     sync.Mutex // guards offers
+	offers map[[16]byte]*offer
+}
+
+// send queues a frame for the agent; false means that its queue is full or its connection gone.
+func (a *attachment) send(m frame.Message) bool {
+	select {
+	case a.out <- m:
+		return true
+	default:
+		a.conn.Close(frame.SendStalled, "")
+		return false
+	}
+}
+
+func (r *Registrar) serveAgent(ctx context.Context, c *endpoint.Conn, agent Agent) {
+	c.Serve(ctx, endpoint.Handlers{
+		frame.StreamControl: func(ctx context.Context, s *endpoint.Stream) { r.control(ctx, c, s, agent) },
+		frame.StreamRequest: func(ctx context.Context, s *endpoint.Stream) { r.request(ctx, s, agent) },
+	})
+}
+
+// control runs an agent's control stream from ATTACH to its end. The connection ends with it.
+func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.Stream, agent Agent) {
+	defer c.Close(frame.OK, "")
+	a, attached, err := r.attach(c, s, agent)
+	if err != nil {
+		r.log.Info("attach refused", "aic", agent.AIC, "err", err)
+		s.WriteMessage(writeTime, &arp.Attached{Code: frame.CodeOf(err), Now: uint64(time.Now().Unix())})
+		s.CloseWrite()
+		waitClosed(c)
+		return
+	}
+	defer r.detach(a)
+	if err := s.WriteMessage(writeTime, attached); err != nil {
+		return
+	}
+	r.log.Info("agent attached", "aic", agent.AIC, "remote", c.RemoteAddr().String(), "endpoints", len(a.endpoints))
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	writer.Go(func() {
+		for {
+			select {
+			case m := <-a.out:
+				if s.WriteMessage(writeTime, m) != nil {
+					c.Close(frame.SendStalled, "")
+					return
+				}
+			case <-c.Draining():
+				c.Close(frame.Shutdown, "")
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	err = r.readControl(s, a)
+	r.log.Info("agent detached", "aic", agent.AIC, "err", err)
+}
+
+// waitClosed gives the peer a moment to read the last frame and to close the connection itself.
+func waitClosed(c *endpoint.Conn) {
+	select {
+	case <-c.Context().Done():
+	case <-time.After(time.Second):
+	}
+}
+
+func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*attachment, *arp.Attached, error) {
+	var m arp.Attach
+	if err := s.ReadMessage(readTime, &m); err != nil {
+		return nil, nil, err
+	}
+	if m.AIC != agent.AIC {
+		return nil, nil, frame.Errorf(frame.IdentityMismatch, "attaches as %s", m.AIC)
+	}
+	e, ok := r.cfg.Directory.Get(agent.AIC)
+	if !ok || !e.State.Offered() {
+		return nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
+	}
+	grant, err := arp.OpenGrant(m.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	if grant.AIC != agent.AIC || string(grant.SPKI) != string(agent.SPKI[:]) {
+		return nil, nil, frame.Errorf(frame.IdentityMismatch, "presents the grant of %s", grant.AIC)
+	}
+	agent.Scope = grant.Scope
+	observed := c.RemoteAddr()
+	a := &attachment{
+		agent: agent, conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{},
+		endpoints: r.screen(m.Endpoints, observed.Addr()),
+	}
+	r.mu.Lock()
+	before := r.attached[agent.AIC]
+	r.attached[agent.AIC] = a
+	r.mu.Unlock()
+	if before != nil { // the agent restarted, or its path changed: the newer connection is the one that lives
+		before.conn.Close(frame.Collision, "")
+	}
+	r.cfg.Directory.SetAlive(agent.AIC, true)
+	return a, &arp.Attached{
+		EntryVersion: e.Version,
+		Policy:       arp.AttachPolicy{MaxContext: maxContext, SessExpS: uint64(r.cfg.SessionLife.Seconds())},
+		KeepaliveMS:  uint64(keepalive.Milliseconds()), OfflineMS: uint64(offline.Milliseconds()),
+		Observed: &semreq.Endpoint{Host: observed.Addr().String(), Port: observed.Port(), ALPN: frame.ALPNControl},
+		Now:      uint64(time.Now().Unix()),
+	}, nil
+}
+
+// issuer is the AIC that may grant for a domain: the issuer of its bundle.
+func (r *Registrar) issuer(domain string) string {
+	if b := r.cfg.Trust.Domain(domain); b != nil {
+		return b.Issuer
+	}
+	return ""
+}
+
+func (r *Registrar) detach(a *attachment) {
+	r.mu.Lock()
+	current := r.attached[a.agent.AIC] == a
+	if current {
+		delete(r.attached, a.agent.AIC)
+	}
+	r.mu.Unlock()
+	if current {
+		r.cfg.Directory.SetAlive(a.agent.AIC, false)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, o := range a.offers {
+		o.settle(arp.OfferAck{Code: frame.UpstreamFailed})
+	}
+}
+
+// readControl reads until the stream ends or the agent has been silent for too long.
+func (r *Registrar) readControl(s *endpoint.Stream, a *attachment) error {
+	for {
+		t, payload, err := s.ReadFrame(offline)
+		if err != nil {
+			return err
+		}
+		switch t {
+		case frame.CtlKeepalive:
+			var k arp.Keepalive
+			if err := frame.Unmarshal(payload, &k); err != nil {
+				a.conn.Close(frame.Malformed, "")
+				return err
+			}
+			if !a.send(&arp.Keepalive{TSMS: uint64(time.Now().UnixMilli()), EchoTSMS: k.TSMS, Pad: arp.KeepalivePad}) {
+				return frame.Errorf(frame.SendStalled, "agent does not read")
+			}
+		case frame.OfferAck:
+			var ack arp.OfferAck
+			if err := frame.Unmarshal(payload, &ack); err != nil || len(ack.CTI) != 16 {
+				a.conn.Close(frame.Malformed, "")
+				return frame.Errorf(frame.Malformed, "OFFER_ACK cannot be read")
+			}
+			a.acknowledge(ack)
+		default:
+			if !t.Optional() {
+				a.conn.Close(frame.UnexpectedFrame, "")
+				return frame.Errorf(frame.UnexpectedFrame, "got %v on an agent's control stream", t)
+			}
+		}
+	}
+}
+
+// request answers one semantic request. When the agent gives up its stream, the work ends.
+func (r *Registrar) request(ctx context.Context, s *endpoint.Stream, agent Agent) {
+	var req semreq.Request
+	if err := s.ReadMessage(readTime, &req); err != nil {
+		s.Reset(frame.CodeOf(err))
+		return
+	}
+	a := r.find(agent.AIC)
+	if a == nil || a.conn != s.Conn() {
+		s.Reset(frame.State) // it has not attached on this connection
+		return
+	}
+	s.SetPriority(2, false)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(s.Context(), cancel)
+	defer stop()
+	out := r.cfg.Answer(ctx, a.agent, &req)
+	if err := s.WriteMessage(writeTime, out); err != nil {
+		s.Reset(frame.CodeOf(err))
+		return
+	}
+	s.CloseWrite()
+}

@@ -1,0 +1,151 @@
+// Package registrar is the gateway's side towards its agents (ALPN dmsc-ctl/1): it enrols them, keeps them attached, passes on
+// their requests, and shows them the sessions that others want with them.
+//
+// A peer whose certificate no CA signed may do one thing: present a token, once, in ten seconds (ENROL). Everyone else is an
+// agent of this domain with a live entry in this directory; gateways and agents of other domains do not get past the
+// handshake.
+//
+// A [Registrar] is safe for concurrent use. Each connection has one reader and one writer; the writer's queue is bounded,
+// and an agent that does not drain it loses its connection.
+// Source: seed 002, section 5.1; cdsp/PROTOCOL.md, "Agent and gateway".
+package registrar
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+
+	"agentgw/directory"
+	"agentgw/directory/aic"
+	"agentgw/directory/semreq"
+	"agentgw/gatewayd/internal/amc"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+// Directory is where registrations end.
+type Directory interface {
+	Get(id string) (directory.Entry, bool)
+	// Reserve takes an AIC that nobody has had; directory.ErrExists when somebody had.
+	Reserve(ctx context.Context, id string) error
+	// Register commits an entry; it is durable and visible when it returns.
+	Register(ctx context.Context, e directory.Entry) error
+	SetAlive(id string, alive bool)
+}
+
+// Codes says how AICs of this domain are made.
+type Codes struct {
+	Prefix, ARSP, Vendor string
+	Salt                 []byte
+}
+
+// Config of a registrar.
+type Config struct {
+	Domain      string
+	Gateway     aic.AIC
+	Certificate func() tls.Certificate
+	Codes       Codes
+	AMC         *amc.AMC
+	Directory   Directory
+	Trust       *identity.Trust
+	// Answer is the relay: it answers one request of an agent.
+	Answer      func(ctx context.Context, a Agent, r *semreq.Request) *semreq.Response
+	Lab         bool
+	SessionLife time.Duration
+	EnrolRate   float64 // a second from one address, 5
+	Log         *slog.Logger
+}
+
+// Agent is an attached agent as its connection proves it.
+type Agent struct {
+	AIC   string
+	SPKI  [32]byte
+	Scope []string // of the grant that it attached with
+}
+
+// Registrar serves agents. Create it with [New].
+type Registrar struct {
+	cfg    Config
+	log    *slog.Logger
+	enrols *lru.Cache[netip.Addr, *rate.Limiter]
+
+	mu       sync.Mutex // guards attached, and get-and-add of enrols
+	attached map[string]*attachment
+}
+
+const enrolLimitersKept = 8192
+
+// New makes a registrar.
+func New(cfg Config) *Registrar {
+	if cfg.EnrolRate == 0 {
+		cfg.EnrolRate = 5
+	}
+	enrols, _ := lru.New[netip.Addr, *rate.Limiter](enrolLimitersKept) // fails on a size below 1 only
+	return &Registrar{cfg: cfg, log: cfg.Log, enrols: enrols, attached: map[string]*attachment{}}
+}
+
+// Face is the protocol that the registrar answers.
+func (r *Registrar) Face() endpoint.Face {
+	return endpoint.Face{
+		ALPN: frame.ALPNControl,
+		Credentials: func(string) (endpoint.Credentials, error) {
+			return endpoint.Credentials{Certificate: r.cfg.Certificate(), Verify: r.verify}, nil
+		},
+		Serve: r.serve,
+	}
+}
+
+// verify admits agents of the own domain that have a live entry here, and strangers with a certificate over their own key,
+// who may only enrol.
+func (r *Registrar) verify(cs tls.ConnectionState) error {
+	if identity.IsSelfSigned(cs.PeerCertificates) {
+		return nil
+	}
+	return r.cfg.Trust.Verify(x509.ExtKeyUsageClientAuth, r.role)(cs)
+}
+
+func (r *Registrar) role(p identity.Peer) error {
+	if p.Bundle.Source != identity.Own {
+		return frame.Errorf(frame.IdentityMismatch, "%s is of the domain %s: only agents of %s may speak %s here", p.AIC, p.Domain, r.cfg.Domain, frame.ALPNControl)
+	}
+	e, ok := r.cfg.Directory.Get(string(p.AIC))
+	if !ok || e.State.Terminal() {
+		return frame.Errorf(frame.IdentityMismatch, "%s is not registered with this gateway", p.AIC)
+	}
+	if e.Provenance.SPKI != p.SPKI {
+		return frame.Errorf(frame.IdentityMismatch, "%s presents a key that is not the one it is registered with", p.AIC)
+	}
+	return nil
+}
+
+func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
+	leaf := []*x509.Certificate{c.PeerLeaf()}
+	if identity.IsSelfSigned(leaf) {
+		r.serveStranger(ctx, c)
+		return
+	}
+	id, err := identity.AICOf(leaf[0])
+	if err != nil { // the handshake verified it
+		return
+	}
+	r.serveAgent(ctx, c, Agent{AIC: string(id), SPKI: c.PeerSPKI()})
+}
+
+func (r *Registrar) allowEnrol(from netip.Addr) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lim, ok := r.enrols.Get(from)
+	if !ok {
+		lim = rate.NewLimiter(rate.Limit(r.cfg.EnrolRate), max(1, int(2*r.cfg.EnrolRate)))
+		r.enrols.Add(from, lim)
+	}
+	return lim.Allow()
+}

@@ -1,0 +1,328 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"slices"
+	"time"
+
+	"agentgw/a2a/token"
+	"agentgw/directory/semreq"
+	"agentgw/internal/frame"
+	"agentgw/internal/policy"
+)
+
+// branch is one neighbour that the request is handed to, with its share of the leaves.
+type branch struct {
+	hop     Hop
+	breadth uint8
+}
+
+// verdict is what one branch came to.
+type verdict struct {
+	hop  Hop
+	resp *semreq.Response
+	err  error
+	best []scored // of resp, as this gateway rates them
+}
+
+// scored is a result as this gateway rates it.
+type scored struct {
+	signed []byte
+	own    uint16 // by this gateway's matcher
+	said   uint16 // by the resolving gateway's; breaks ties only
+}
+
+// forward hands the request on and merges what comes back into out. won says that out holds an own match already.
+func (r *Relay) forward(ctx context.Context, j *job, out *semreq.Response, won bool) {
+	branches, left := r.choose(j, out)
+	if len(branches) == 0 {
+		if !won && !left && out.Status == frame.NotFound {
+			out.Definitive = out.Definitive || j.limits.Allows(r.cfg.Domain)
+		}
+		out.Definitive = out.Definitive && !left
+		return
+	}
+	if j.origin {
+		if err := r.authorise(j); err != nil {
+			r.log.Error("sign request token", "err", err)
+			out.Status = frame.Internal
+			return
+		}
+	}
+	r.Forwarded.Add(1)
+	var got []verdict
+	if j.parallel() {
+		got = r.askAll(ctx, j, branches, won)
+	} else {
+		got = r.askInTurn(ctx, j, branches)
+	}
+	r.merge(j, out, got, left)
+}
+
+// choose picks the neighbours to ask. left says that one was left out which might have known: then NOT_FOUND is not final.
+func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, left bool) {
+	switch {
+	case j.req.Flags&(semreq.FlagNoForward|semreq.FlagLocalDomain) != 0:
+		return nil, true
+	case j.req.HopLimit == 0:
+		out.AddReason(r.cfg.Gateway, frame.HopLimit)
+		out.Status = worse(out.Status, frame.HopLimit)
+		return nil, true
+	case time.Until(j.deadline) < minForward:
+		out.Status = frame.Deadline
+		return nil, true
+	}
+	var hops, upstream []Hop
+	for _, h := range r.cfg.Network.Candidates(j.query) {
+		switch {
+		case h.Gateway() == j.from, slices.Contains(j.req.Via, h.Gateway()):
+			left = left || h.Gateway() != j.from
+		case !j.limits.Allows(h.Domain()) && !r.transits(j.limits, h):
+			left = true
+		case !policy.Covers(policy.Intersect(j.scope, h.MayQuery()), []string{policy.ScopeDiscover}):
+			left = true
+		case h.Upstream:
+			upstream = append(upstream, h)
+		default:
+			hops = append(hops, h)
+		}
+	}
+	if len(hops) == 0 {
+		hops = upstream
+	}
+	shares := share(j.req.Breadth, len(hops))
+	for i, s := range shares {
+		list = append(list, branch{hop: hops[i], breadth: s})
+	}
+	return list, left || len(shares) < len(hops)
+}
+
+// transits says that a neighbour may be passed through although its own domain may not answer: an allow list names who
+// answers, a deny list who must not even see the request.
+func (r *Relay) transits(c semreq.Constraints, h Hop) bool {
+	return !slices.Contains(c.DenyDomains, h.Domain()) && len(c.AllowDomains) > 0
+}
+
+// share splits b leaves over n candidates: one gets all; of more the best gets ⌈b/2⌉, the others one each while any is left.
+func share(b uint8, n int) []uint8 {
+	switch {
+	case n == 0 || b == 0:
+		return nil
+	case n == 1:
+		return []uint8{b}
+	}
+	out := []uint8{(b + 1) / 2}
+	for left := b - out[0]; left > 0 && len(out) < n; left-- {
+		out = append(out, 1)
+	}
+	return out
+}
+
+// authorise signs the token that speaks for the asker at every further gateway.
+func (r *Relay) authorise(j *job) error {
+	cti := make([]byte, 16)
+	if _, err := rand.Read(cti); err != nil {
+		return err
+	}
+	spki := make([]byte, 32)
+	if j.provision != nil {
+		spki = j.provision.ISPKI
+	}
+	rat, err := token.MintRAT(r.cfg.RAT, token.RAT{
+		Issuer: r.cfg.Gateway, Subject: j.asker.AIC, Issued: uint64(time.Now().Unix()), ID: cti, Scope: j.scope,
+		QHash: j.req.QHash, ReqID: j.req.ReqID, SPKI: spki, MaxHops: uint64(j.req.HopLimit),
+		Bind: token.Bind(j.req.Constraints, j.req.Provision, uint64(j.req.Flags)),
+	})
+	j.req.RAT, j.req.OriginGW = rat, r.cfg.Gateway
+	return err
+}
+
+// next is the request as the neighbour of b gets it.
+func (r *Relay) next(j *job, b branch, budget time.Duration) *semreq.Request {
+	n := *j.req
+	n.HopLimit--
+	n.Via = append(slices.Clone(j.req.Via), r.cfg.Gateway)
+	n.HopVia = slices.Clone(j.req.HopVia)
+	if len(n.HopVia) == 0 || n.HopVia[len(n.HopVia)-1] != r.cfg.Domain {
+		n.HopVia = append(n.HopVia, r.cfg.Domain)
+	}
+	n.Breadth = b.breadth
+	n.Scope = policy.Intersect(j.scope, b.hop.MayQuery())
+	n.BudgetMS = uint64(max(budget-max(hopReserve, b.hop.RTT()/2), time.Millisecond).Milliseconds())
+	return &n
+}
+
+func (r *Relay) ask(ctx context.Context, j *job, b branch, budget time.Duration) verdict {
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	resp, err := b.hop.Ask(ctx, r.next(j, b, budget))
+	v := verdict{hop: b.hop, resp: resp, err: err}
+	if err == nil {
+		v.best = r.rate(j, b.hop, resp)
+	}
+	return v
+}
+
+// askInTurn asks one neighbour after the other; a branch gets half of what is left while others wait behind it.
+func (r *Relay) askInTurn(ctx context.Context, j *job, branches []branch) (got []verdict) {
+	for i, b := range branches {
+		budget := time.Until(j.deadline)
+		if i < len(branches)-1 {
+			budget /= 2
+		}
+		if budget < minForward || ctx.Err() != nil {
+			return append(got, verdict{hop: b.hop, err: frame.Errorf(frame.Deadline, "no time left for this neighbour")})
+		}
+		v := r.ask(ctx, j, b, budget)
+		got = append(got, v)
+		if r.wins(j, v) {
+			return got
+		}
+	}
+	return got
+}
+
+// askAll asks every neighbour at once. After the first branch has won, the others have a moment more; then they are
+// cancelled.
+func (r *Relay) askAll(ctx context.Context, j *job, branches []branch, won bool) (got []verdict) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan verdict, len(branches))
+	for _, b := range branches {
+		go func() { answers <- r.ask(ctx, j, b, time.Until(j.deadline)) }()
+	}
+	var grace <-chan time.Time
+	for range branches {
+		if won && grace == nil {
+			grace = time.After(parallelGrace)
+		}
+		select {
+		case v := <-answers:
+			got = append(got, v)
+			won = won || r.wins(j, v)
+		case <-grace:
+			cancel() // the rest end at once now, and are counted as they are
+			grace = make(chan time.Time)
+			got = append(got, <-answers)
+		}
+	}
+	return got
+}
+
+func (r *Relay) wins(j *job, v verdict) bool {
+	return len(v.best) > 0 && v.best[0].own >= j.minScore(r.cfg.AnswerBar)
+}
+
+// rate verifies the results of a response and scores them with this gateway's own matcher. At the origin every binding of a
+// result is checked; a hop between cannot edit a result, and only drops what it cannot verify or may not pass.
+func (r *Relay) rate(j *job, from Hop, resp *semreq.Response) []scored {
+	var out []scored
+	for _, signed := range resp.Results {
+		res, err := semreq.OpenResult(signed, j.req.ReqID, j.req.QHash, r.cfg.Network.ResultKeys(), r.cfg.Network.DomainOf, time.Now())
+		if err == nil {
+			err = r.permitted(j, res)
+		}
+		if err != nil {
+			r.cfg.Network.Penalise(from.Gateway(), err.Error())
+			r.log.Warn("result dropped", "neighbour", from.Gateway(), "err", err)
+			continue
+		}
+		out = append(out, scored{signed: signed, own: r.cfg.Directory.Score(j.query, res.Skill), said: res.Score})
+	}
+	slices.SortStableFunc(out, better)
+	return out
+}
+
+// permitted holds a verified result against the request's own constraints and, where it brings a session, against what the
+// asker may hold.
+func (r *Relay) permitted(j *job, res *semreq.Result) error {
+	domain := r.cfg.Network.DomainOf(res.AIC)
+	if !j.limits.Allows(domain) || slices.Contains(j.limits.Exclude, res.AIC) {
+		return frame.Errorf(frame.PolicyDenied, "result of %s is outside the request's constraints", domain)
+	}
+	if !j.origin || len(res.SAT) == 0 {
+		return nil
+	}
+	sat, err := token.VerifySAT(res.SAT, r.cfg.Network.SATKeys(), r.cfg.Network.DomainOf)
+	if err != nil {
+		return err
+	}
+	if err := sat.CheckScope(j.scope); err != nil {
+		return err
+	}
+	switch {
+	case j.provision == nil || string(j.provision.SID) != string(sat.Sid[:]) || string(j.provision.ISPKI) != string(sat.Confirm.SPKI[:]):
+		return frame.Errorf(frame.Binding, "session token is for another session or key than was asked for")
+	case sat.Subject != j.asker.AIC || sat.Audience != res.AIC || sat.Cap != res.Cap || string(sat.TargetSPKI[:]) != string(res.TSPKI):
+		return frame.Errorf(frame.Binding, "session token and result name different agents or capabilities")
+	}
+	return sat.CheckTime(time.Now())
+}
+
+func better(a, b scored) int {
+	return cmp.Or(cmp.Compare(b.own, a.own), cmp.Compare(b.said, a.said))
+}
+
+// merge joins the branches' results with the own ones in out, best first by this gateway's own matcher.
+func (r *Relay) merge(j *job, out *semreq.Response, got []verdict, left bool) {
+	all := r.rateOwn(j, out.Results)
+	definitive := out.Definitive && !left
+	for _, v := range got {
+		code := frame.CodeOf(v.err)
+		if v.err == nil {
+			code = v.resp.Status
+			out.RetryAfterMS = max(out.RetryAfterMS, v.resp.RetryAfterMS)
+			definitive = definitive && v.resp.Definitive
+			for _, reason := range v.resp.Reasons {
+				out.AddReason(reason.GW, reason.Code)
+			}
+		} else {
+			r.log.Info("neighbour did not answer", "neighbour", v.hop.Gateway(), "err", v.err)
+			definitive = false
+		}
+		if len(v.best) == 0 {
+			out.AddReason(v.hop.Gateway(), code)
+			out.Status = worse(out.Status, outward(code))
+			continue
+		}
+		if len(all) == 0 || better(v.best[0], all[0]) < 0 {
+			out.Route = v.resp.Route
+		}
+		all = append(all, v.best...)
+	}
+	slices.SortStableFunc(all, better)
+	all = all[:min(len(all), int(j.req.Want))]
+	out.Results = nil
+	for _, s := range all {
+		out.Results = append(out.Results, s.signed)
+	}
+	out.Definitive = definitive && len(all) == 0
+}
+
+// outward is a neighbour's status as it counts for the whole request: a neighbour that refused to be asked does not know.
+func outward(c frame.Code) frame.Code {
+	switch c {
+	case frame.OK: // it answered, and none of its results could be believed
+		return frame.NotFound
+	case frame.Loop, frame.HopLimit, frame.Duplicate, frame.Cancelled:
+		return frame.NotFound
+	case frame.Overloaded, frame.Deadline, frame.NotFound, frame.ScopeDenied, frame.PolicyDenied:
+		return c
+	}
+	return frame.UpstreamFailed
+}
+
+// rateOwn scores this gateway's own results like the foreign ones, so that one list has one measure.
+func (r *Relay) rateOwn(j *job, signed [][]byte) []scored {
+	var out []scored
+	for _, s := range signed {
+		res, err := semreq.PeekResult(s)
+		if err != nil {
+			continue // our own signature over our own bytes
+		}
+		out = append(out, scored{signed: s, own: r.cfg.Directory.Score(j.query, res.Skill), said: res.Score})
+	}
+	return out
+}

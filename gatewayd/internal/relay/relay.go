@@ -1,0 +1,302 @@
+// Package relay answers semantic requests: it matches the gateway's own directory, forwards what it cannot resolve to the
+// neighbour that the digests point to, merges what comes back, and provisions the session with what was found.
+//
+// A request enters from an agent of this gateway ([Relay.FromAgent]) or from a neighbour ([Relay.FromNeighbour]). The first
+// makes this gateway the origin: it normalises the request once, signs the request authorization token (RAT), verifies every
+// result that comes back and scores it again with its own matcher. The second verifies the RAT and narrows the scope by this
+// gateway's own policy. Nothing is queued: what is over a limit is refused at once.
+//
+// A [Relay] is safe for concurrent use and holds no lock while it waits for the network. Every call ends within its request's
+// budget. Errors are statuses of the response, never Go errors: the asker gets a code, our log the detail.
+// Source: seed 002, sections 5.3 and 5.4; cdsp/PROTOCOL.md, "Semantic requests" and "Provisioning".
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"agentgw/directory"
+	"agentgw/directory/semreq"
+	"agentgw/internal/frame"
+	"agentgw/internal/policy"
+)
+
+// Directory is the gateway's own directory with its matcher.
+type Directory interface {
+	// Match ranks what this gateway may offer: best first, scored per ten thousand, nothing below minScore.
+	Match(q semreq.Query, c semreq.Constraints, asker Asker, want int, minScore uint16) []directory.Candidate
+	// Score rates a foreign result's text for the same query.
+	Score(q semreq.Query, s semreq.Skill) uint16
+}
+
+// Asker is the agent on whose behalf a request is answered.
+type Asker struct {
+	AIC    string
+	Domain string
+	Home   bool // it is of this gateway's domain
+}
+
+// Agents is the agents that are attached to this gateway.
+type Agents interface {
+	// Key is the SHA-256 of an attached agent's SubjectPublicKeyInfo; false when it is not attached.
+	Key(aic string) ([32]byte, bool)
+	// Offer has mint make a session token for a target and shows it to the target; it returns where the target listens, once
+	// the target has acknowledged. When the target has no room for another offer nothing is minted (47). Other errors are
+	// the target's refusal or its silence.
+	Offer(ctx context.Context, target string, asker Asker, mint func() (cti [16]byte, sat []byte, err error)) ([]semreq.Endpoint, error)
+}
+
+// Neighbour is a peer gateway that is up now.
+type Neighbour interface {
+	Gateway() string
+	Domain() string
+	MayQuery() []string // scopes that its requests may carry, and ours to it
+	RTT() time.Duration
+	// Ask sends one request on its own stream and waits for the response as long as ctx allows; when ctx ends first, the
+	// stream is reset and the neighbour stops working on it.
+	Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, error)
+}
+
+// Hop is a neighbour that may know an answer, with why it was chosen.
+type Hop struct {
+	Neighbour
+	Score    float64 // by digest; the better first
+	Upstream bool    // chosen as the last resort, without a digest that matches
+}
+
+// Network is what the gateway knows of the others.
+type Network interface {
+	// Candidates ranks the neighbours that are up by how well the digests behind them fit.
+	Candidates(q semreq.Query) []Hop
+	// Domain is the domain of an AIC by the accepted bundles, "" for none.
+	DomainOf(aic string) string
+	// MayQuery is the scope granted to requests that originate in a domain.
+	MayQuery(domain string) []string
+	// ResultKeys, RATKeys and SATKeys find the verified keys of each use.
+	ResultKeys() frame.KeyFunc
+	RATKeys() frame.KeyFunc
+	SATKeys() frame.KeyFunc
+	// Penalise counts a result or a request against the neighbour that sent it.
+	Penalise(gateway, why string)
+}
+
+// Config of a relay. Zero numbers mean defaults.
+type Config struct {
+	Gateway, Domain  string
+	Result, RAT, SAT frame.Signer
+	Directory        Directory
+	Agents           Agents
+	Network          Network
+	SessionLife      time.Duration
+	AgentRate        float64 // requests a second of one AIC, 20, burst twice that
+	PeerRate         float64 // requests a second of one neighbour or origin domain, 100, burst twice that
+	AnswerBar        uint16  // score from which an own match answers
+	Log              *slog.Logger
+}
+
+const (
+	offerWait     = 300 * time.Millisecond // for OFFER_ACK
+	hopReserve    = 20 * time.Millisecond  // kept back of the budget for this gateway's own work
+	minForward    = 50 * time.Millisecond  // below this no hop can answer in time
+	parallelGrace = 30 * time.Millisecond  // for the other branches, once one has won
+	resultLife    = 60 * time.Second
+	maxAttempts   = 2
+	retryAbove    = 0.4 // share of the budget that must be left for another attempt
+	maxAtOnce     = 4096
+)
+
+// Relay resolves. Create it with [New].
+type Relay struct {
+	cfg     Config
+	log     *slog.Logger
+	seen    *dupTable
+	agents  *limiters
+	peers   *limiters
+	domains *limiters
+	running atomic.Int64
+
+	// Counters for status, since the start.
+	Answered  atomic.Uint64 // requests that ended with a result from here
+	Forwarded atomic.Uint64 // requests handed on to a neighbour
+}
+
+// New makes a relay.
+func New(cfg Config) *Relay {
+	if cfg.AgentRate == 0 {
+		cfg.AgentRate = 20
+	}
+	if cfg.PeerRate == 0 {
+		cfg.PeerRate = 100
+	}
+	if cfg.SessionLife == 0 {
+		cfg.SessionLife = time.Hour
+	}
+	return &Relay{
+		cfg: cfg, log: cfg.Log, seen: newDupTable(),
+		agents:  newLimiters(rate.Limit(cfg.AgentRate)),
+		peers:   newLimiters(rate.Limit(cfg.PeerRate)),
+		domains: newLimiters(rate.Limit(cfg.PeerRate)),
+	}
+}
+
+// Agent is who asks, as its connection proves it.
+type Agent struct {
+	AIC   string
+	SPKI  [32]byte
+	Scope []string // of its grant
+}
+
+// job is one request at this gateway.
+type job struct {
+	req       *semreq.Request
+	query     semreq.Query
+	limits    semreq.Constraints
+	provision *semreq.Provision
+	asker     Asker
+	scope     []string // what may still be asked for, after every narrowing so far
+	origin    bool     // this gateway is where the request entered
+	from      string   // the neighbour that it came from, "" from an agent
+	deadline  time.Time
+	start     time.Time
+}
+
+func (j *job) minScore(bar uint16) uint16 {
+	if j.limits.MinScore > 0 {
+		return j.limits.MinScore
+	}
+	return bar
+}
+
+func (j *job) parallel() bool { return j.req.Flags&semreq.FlagParallel != 0 }
+
+// FromAgent answers a request of an agent that is attached here. The response is always usable; its status says how it went.
+func (r *Relay) FromAgent(ctx context.Context, a Agent, req *semreq.Request) *semreq.Response {
+	j := &job{req: req, asker: Asker{AIC: a.AIC, Domain: r.cfg.Domain, Home: true}, origin: true, start: time.Now()}
+	if err := r.admitAgent(j, a); err != nil {
+		return r.refuse(j, err)
+	}
+	return r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.asOrigin(ctx, j, out) })
+}
+
+func (r *Relay) admitAgent(j *job, a Agent) (err error) {
+	req := j.req
+	if req.OriginGW != "" || len(req.Via) > 0 || len(req.RAT) > 0 || len(req.HopVia) > 0 {
+		return frame.Errorf(frame.ReqInvalid, "an agent's request names no gateways and carries no token: its gateway fills them in")
+	}
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	if err := j.decode(); err != nil {
+		return err
+	}
+	if j.provision != nil && string(j.provision.ISPKI) != string(a.SPKI[:]) {
+		return frame.Errorf(frame.Binding, "a session may only be provisioned for the key of this very connection")
+	}
+	if ok, wait := r.agents.allow(a.AIC); !ok {
+		return overload(wait)
+	}
+	want := req.Scope
+	if len(want) == 0 {
+		want = a.Scope
+	}
+	if j.scope = policy.Intersect(want, a.Scope); !policy.Covers(j.scope, []string{policy.ScopeDiscover}) {
+		return frame.Errorf(frame.ScopeDenied, "the grant of %s does not cover %s: enrol it with that scope", a.AIC, policy.ScopeDiscover)
+	}
+	return r.normalise(j)
+}
+
+// normalise gives the query its one form; from here on no gateway alters its bytes.
+func (r *Relay) normalise(j *job) error {
+	j.query = j.query.Normalise()
+	raw, err := j.query.Encode()
+	if err != nil {
+		return err
+	}
+	hash := semreq.Hash(raw)
+	j.req.Query, j.req.QHash = raw, hash[:]
+	return nil
+}
+
+// decode reads the parts of the request that travel as bytes.
+func (j *job) decode() (err error) {
+	if j.query, err = semreq.ParseQuery(j.req.Query); err != nil {
+		return err
+	}
+	if j.limits, err = j.req.ParsedConstraints(); err != nil {
+		return err
+	}
+	if j.provision, err = j.req.ParsedProvision(); err != nil {
+		return err
+	}
+	j.deadline = j.start.Add(time.Duration(j.req.BudgetMS) * time.Millisecond)
+	return nil
+}
+
+// resolve runs work under the request's deadline and completes the response.
+func (r *Relay) resolve(ctx context.Context, j *job, work func(context.Context, *semreq.Response)) *semreq.Response {
+	if r.running.Add(1) > maxAtOnce {
+		r.running.Add(-1)
+		return r.refuse(j, overload(time.Second))
+	}
+	defer r.running.Add(-1)
+	ctx, cancel := context.WithDeadline(ctx, j.deadline)
+	defer cancel()
+	out := &semreq.Response{ReqID: j.req.ReqID, Status: frame.NotFound}
+	work(ctx, out)
+	if len(out.Results) > 0 {
+		out.Status = frame.OK
+	} else if ctx.Err() != nil {
+		out.Status, out.Definitive = frame.Deadline, false
+	}
+	out.ElapsedMS = uint64(time.Since(j.start).Milliseconds())
+	r.log.Debug("semantic request", "req", j.req.ReqID, "from", j.from, "status", out.Status.String(),
+		"results", len(out.Results), "elapsed_ms", out.ElapsedMS)
+	return out
+}
+
+// asOrigin resolves with retries: only the origin counts attempts, and only while enough of the budget is left.
+func (r *Relay) asOrigin(ctx context.Context, j *job, out *semreq.Response) {
+	for {
+		r.once(ctx, j, out)
+		again := out.Status == frame.Overloaded || out.Status == frame.UpstreamFailed
+		left := time.Until(j.deadline).Seconds() / j.deadline.Sub(j.start).Seconds()
+		if len(out.Results) > 0 || !again || int(j.req.Attempt) >= maxAttempts || left < retryAbove {
+			return
+		}
+		j.req.Attempt++
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(max(out.RetryAfterMS, 50)) * time.Millisecond):
+		}
+		*out = semreq.Response{ReqID: out.ReqID, Status: frame.NotFound}
+	}
+}
+
+// once is one attempt: the own directory first, then the neighbours.
+func (r *Relay) once(ctx context.Context, j *job, out *semreq.Response) {
+	won := r.answerHere(ctx, j, out)
+	if won && !j.parallel() {
+		out.Route = []string{r.cfg.Gateway}
+		return
+	}
+	r.forward(ctx, j, out, won)
+	if len(out.Route) == 0 && len(out.Results) > 0 || len(out.Route) > 0 && out.Route[len(out.Route)-1] != r.cfg.Gateway {
+		out.Route = append(out.Route, r.cfg.Gateway)
+	}
+}
+
+// refuse makes the response of a request that was not worked on.
+func (r *Relay) refuse(j *job, err error) *semreq.Response {
+	out := &semreq.Response{ReqID: j.req.ReqID, Status: frame.CodeOf(err)}
+	if over, ok := err.(*overloaded); ok {
+		out.Status, out.RetryAfterMS = frame.Overloaded, uint64(over.wait.Milliseconds())
+	}
+	out.AddReason(r.cfg.Gateway, out.Status)
+	r.log.Info("semantic request refused", "from", j.from, "asker", j.asker.AIC, "err", err)
+	return out
+}
