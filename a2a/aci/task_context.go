@@ -61,24 +61,27 @@ func (c *TaskContext) Validate() error {
 	return checkOptional(c.Optional, taskOptional, []string{"TaskID", "UserQuery", "TaskName", "TaskDescription", "GoalStatus", "OverallStatus"})
 }
 
-// SetGoal changes the state of the goal called goal, and OverallStatus with it: in progress as soon as one goal is; at the end
-// failed if one failed, else cancelled if one was, else completed.
+// SetGoal changes the state of the goal called goal, and OverallStatus with it, which combines all goals.
 func (c *TaskContext) SetGoal(goal string, s GoalState) {
+	all := make([]GoalState, len(c.GoalStatus))
 	for i := range c.GoalStatus {
 		if c.GoalStatus[i].Goal == goal {
 			c.GoalStatus[i].Status = s
 		}
+		all[i] = c.GoalStatus[i].Status
 	}
-	c.OverallStatus = c.overall()
+	c.OverallStatus = Combine(all)
 }
 
-func (c *TaskContext) overall() GoalState {
+// Combine is the state of something whose parts have these states: pending while all are; in progress until each has ended;
+// then failed if one failed, else cancelled if one was, else completed.
+func Combine(parts []GoalState) GoalState {
 	count := make(map[GoalState]int)
-	for _, g := range c.GoalStatus {
-		count[g.Status.Known()]++
+	for _, s := range parts {
+		count[s.Known()]++
 	}
 	switch {
-	case count[Pending] == len(c.GoalStatus):
+	case count[Pending] == len(parts):
 		return Pending
 	case count[Pending]+count[InProgress] > 0:
 		return InProgress

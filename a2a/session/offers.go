@@ -113,11 +113,11 @@ func (o *Offers) Consume(cti wire.ID, p token.Presented, now time.Time) error {
 	return nil
 }
 
-// Admits says whether a key may finish a handshake because an outstanding offer names it.
-func (o *Offers) Admits(spki wire.Hash, now time.Time) bool {
+// Admits says whether a peer may finish a handshake because an outstanding offer names it and its key.
+func (o *Offers) Admits(remote Remote, now time.Time) bool {
 	o.expire(now)
 	for _, of := range o.open {
-		if of.sat.Confirm.SPKI == spki {
+		if of.sat.Confirm.SPKI == remote.SPKI && of.sat.Subject == remote.AIC {
 			return true
 		}
 	}

@@ -154,13 +154,13 @@ func TestCase60InitBeforeOffer(t *testing.T) {
 	if err := present(offers, initOf(b), agentB, remoteA, t0); frame.CodeOf(err) != frame.TokenInvalid {
 		t.Errorf("before its offer: %v", err)
 	}
-	if offers.Admits(remoteA.SPKI, t0) {
+	if offers.Admits(remoteA, t0) {
 		t.Error("a key that no offer names is admitted")
 	}
 	if err := offers.Add(sat, "a.example", t0); err != nil {
 		t.Fatal(err)
 	}
-	if !offers.Admits(remoteA.SPKI, t0) || offers.Admits(wire.Hash{9}, t0) {
+	if !offers.Admits(remoteA, t0) || offers.Admits(Remote{AIC: agentA, SPKI: wire.Hash{9}}, t0) || offers.Admits(Remote{AIC: agentC, SPKI: wire.Hash{4}}, t0) {
 		t.Error("an outstanding offer admits its own key and no other")
 	}
 	if got, ok := offers.Find(ServerName(sat.Sid), t0); !ok || got.ID != sat.ID {
@@ -169,14 +169,14 @@ func TestCase60InitBeforeOffer(t *testing.T) {
 	if err := present(offers, initOf(b), agentB, remoteA, t0); err != nil {
 		t.Errorf("after its offer: %v", err)
 	}
-	if offers.Admits(remoteA.SPKI, t0) {
+	if offers.Admits(remoteA, t0) {
 		t.Error("a used offer admits")
 	}
 	if err := offers.Add(sat, "a.example", t0); frame.CodeOf(err) != frame.TokenReplayed {
 		t.Errorf("a used offer is offered again: %v", err)
 	}
 	old := NewOffers(agentB)
-	if err := old.Add(sat, "a.example", t0); err != nil || !old.Admits(remoteA.SPKI, t0.Add(150*time.Second)) || old.Admits(remoteA.SPKI, t0.Add(151*time.Second)) {
+	if err := old.Add(sat, "a.example", t0); err != nil || !old.Admits(remoteA, t0.Add(150*time.Second)) || old.Admits(remoteA, t0.Add(151*time.Second)) {
 		t.Errorf("an offer admits until exp + 30 s: %v", err)
 	}
 }

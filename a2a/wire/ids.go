@@ -1,6 +1,9 @@
 package wire
 
-import "crypto/sha256"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
 
 // ID is a session id (sid), message id or token id: 16 random bytes. The zero ID stands for none and is never sent.
 type ID [16]byte
@@ -48,3 +51,6 @@ func fixed(dst, src []byte) error {
 	copy(dst, src)
 	return nil
 }
+
+// String is the ID in hexadecimal.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }

@@ -61,13 +61,18 @@ func empty(t frame.Type) Message {
 	return nil
 }
 
+// Source is where frames come from: a [frame.Reader], or a stream with its deadlines.
+type Source interface {
+	Next() (frame.Type, []byte, error)
+}
+
 // ReadControl reads the next message of a control stream (0x20). io.EOF means that the peer ended it between two frames.
-func ReadControl(r *frame.Reader) (Message, error) { return read(r, frame.SessionInit, frame.A2AKeepalive) }
+func ReadControl(r Source) (Message, error) { return read(r, frame.SessionInit, frame.A2AKeepalive) }
 
 // ReadData reads the next message of a data stream (0x21). The raw body behind a [CtxHdr] is the caller's to read.
-func ReadData(r *frame.Reader) (Message, error) { return read(r, frame.CtxHdr, frame.CtxErr) }
+func ReadData(r Source) (Message, error) { return read(r, frame.CtxHdr, frame.CtxErr) }
 
-func read(r *frame.Reader, first, last frame.Type) (Message, error) {
+func read(r Source, first, last frame.Type) (Message, error) {
 	for range maxSkipped {
 		t, payload, err := r.Next()
 		if err != nil {

@@ -66,6 +66,9 @@ func collect(groups []wire.Group) (map[wire.ID16]*ownItem, error) {
 				return nil, fmt.Errorf("own digest %q: %w", it.Label, err)
 			}
 			it.CHash = hash
+			if err := readsBack(&it); err != nil {
+				return nil, fmt.Errorf("own digest %q: %w", it.Label, err)
+			}
 			if wanted[it.Key] != nil {
 				return nil, fmt.Errorf("own digest %q of taxonomy %q is there twice at level %v", it.Label, it.NS, g.Scope.Level)
 			}
@@ -73,6 +76,15 @@ func collect(groups []wire.Group) (map[wire.ID16]*ownItem, error) {
 		}
 	}
 	return wanted, nil
+}
+
+// readsBack says whether neighbours will accept the item's form.
+func readsBack(it *wire.Item) error {
+	raw, err := it.MarshalCBOR()
+	if err != nil {
+		return err
+	}
+	return new(wire.Item).UnmarshalCBOR(raw)
 }
 
 func (r *Replica) ownKeys() []wire.ID16 {
@@ -112,7 +124,7 @@ func (r *Replica) withThinned(signing []*ownItem) []*ownItem {
 func (r *Replica) reissue(now time.Time) {
 	var due []*ownItem
 	for _, key := range r.ownKeys() {
-		if b := r.own[key].batch; !b.reissueAt.IsZero() && !now.Before(b.reissueAt) {
+		if b := r.own[key].batch; b != nil && !b.reissueAt.IsZero() && !now.Before(b.reissueAt) {
 			due = append(due, r.own[key])
 		}
 	}

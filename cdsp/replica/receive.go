@@ -33,9 +33,9 @@ type receiver struct {
 	refused bool // something of this stream was refused, so that the tables may differ until the sender knows
 	unknown map[frame.KeyID]bool
 
-	ackAt      time.Time // zero: nothing to acknowledge
-	ackFrames  int
-	ackBytes   int
+	ackAt     time.Time // zero: nothing to acknowledge
+	ackFrames int
+	ackBytes  int
 }
 
 // maxUnknown bounds the keys that a bundle may bring later; one is enough to ask for everything anew.
@@ -94,7 +94,7 @@ func (r *Replica) inOrder(now time.Time, s *session, seq uint64) bool {
 	}
 	if seq != s.rx.next {
 		r.emit(StopDigest{Conn: s.conn, Code: frame.SeqGap})
-		r.askResync(now, s, frame.SeqGap)
+		r.askResync(s, frame.SeqGap)
 		return false
 	}
 	s.rx.next++
@@ -174,7 +174,7 @@ func (r *Replica) onSyncEnd(now time.Time, s *session, m *wire.SyncEnd) {
 }
 
 // askResync asks the neighbour to send its table anew; what it still sends on the old stream is skipped.
-func (r *Replica) askResync(_ time.Time, s *session, reason frame.Code) {
+func (r *Replica) askResync(s *session, reason frame.Code) {
 	r.dropCarried(s)
 	s.rx.phase, s.rx.ackAt, s.rx.nacks = rxSkip, time.Time{}, nil
 	r.emit(Send{Conn: s.conn, Msg: &wire.Resync{Mode: wire.ModeFull, Reason: reason}})
@@ -191,7 +191,7 @@ func (r *Replica) keysChanged(now time.Time) {
 	r.eachSession(func(s *session) {
 		for kid := range s.rx.unknown {
 			if _, ok := r.cfg.Keys(kid); ok && s.rx.phase != rxSkip {
-				r.askResync(now, s, frame.UnknownKey)
+				r.askResync(s, frame.UnknownKey)
 				return
 			}
 		}
@@ -204,6 +204,7 @@ func (r *Replica) disown(now time.Time, d *dest) {
 		if s := rt.peer.session; s != nil {
 			s.rx.noteUnknown(b.kid)
 			s.rx.nack(wire.Nack{Origin: d.ref.Origin, Key: d.ref.Key, Code: frame.UnknownKey})
+			s.rx.ackAt = now
 			if len(s.rx.nacks) == wire.MaxEntries {
 				r.sendAck(s)
 			}

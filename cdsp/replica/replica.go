@@ -172,7 +172,7 @@ func (r *Replica) applyRow(now time.Time, p *peer) {
 	}
 	if s := p.session; s != nil {
 		if old.ImportTransit != row.ImportTransit {
-			r.askResync(now, s, frame.Policy)
+			r.askResync(s, frame.Policy)
 		}
 		for _, ref := range sortedRefs(r.dests) {
 			r.mark(now, s, r.dests[ref])

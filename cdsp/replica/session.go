@@ -113,6 +113,10 @@ func (r *Replica) connected(now time.Time, e Connected) {
 		r.emit(Close{Conn: e.Conn, Code: frame.LimitExceeded, Reason: "too many neighbours"})
 		return
 	}
+	if p != nil && p.row.Domain != row.Domain {
+		r.emit(Close{Conn: e.Conn, Code: frame.IdentityMismatch, Reason: "gateway belongs to another domain"})
+		return
+	}
 	if p == nil {
 		p = &peer{gateway: e.Gateway, row: row, in: map[Ref]*route{}}
 		r.peers[e.Gateway] = p
@@ -277,10 +281,13 @@ func (r *Replica) jitter(d time.Duration, lo, hi uint64) time.Duration {
 
 func (r *Replica) onKeepalive(now time.Time, s *session, m *wire.Keepalive) {
 	s.peerTime = m.TimeMS
-	if s.rx.phase != rxLive || m.TableHash == nil || m.RIBSeq != s.rx.applied || s.rx.knew(*m.TableHash) {
-		return
+	if s.rx.phase != rxLive || m.TableHash == nil || m.RIBSeq < s.rx.applied {
+		return // frames that were sent later overtook it
 	}
-	r.tablesDiffer(now, s)
+	s.rx.applied = m.RIBSeq // the hash is there only when we acknowledged all: later changes did not concern us
+	if !s.rx.knew(*m.TableHash) {
+		r.tablesDiffer(now, s)
+	}
 }
 
 // tablesDiffer asks for everything anew; a difference is a fault of one side, so it is asked for rarely and counted.
@@ -296,7 +303,7 @@ func (r *Replica) tablesDiffer(now time.Time, s *session) {
 	if len(p.resyncs) >= 3 {
 		r.alarm(p.gateway, "tables differed %d times within an hour", len(p.resyncs))
 	}
-	r.askResync(now, s, frame.OK)
+	r.askResync(s, frame.OK)
 }
 
 func (r *Replica) onGoodbye(now time.Time, s *session, m *wire.Goodbye) {

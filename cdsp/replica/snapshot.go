@@ -27,6 +27,8 @@ type NeighbourStatus struct {
 	Synced      bool      // its first exchange was received whole
 	Received    int       // entries held from it
 	Sent        int       // entries that it holds from us
+	InHash      wire.ID16 // table hash of what was received
+	OutHash     wire.ID16 // and of what was sent: the other side's InHash once Acked
 	Refused     uint64    // entries of ours that it refused
 	LastRefusal frame.Code
 	Nacked      uint64 // entries of it that we refused
@@ -76,7 +78,7 @@ func (p *peer) status(r *Replica) NeighbourStatus {
 	switch s := p.session; {
 	case s != nil:
 		st.State, st.Since, st.Acked, st.Synced = s.state, s.since, s.tx.settled(), s.rx.phase == rxLive
-		st.Sent, st.RTT = len(s.tx.out), s.rtt
+		st.Sent, st.RTT, st.InHash, st.OutHash = len(s.tx.out), s.rtt, s.rx.hash, s.tx.hash
 	case p.open > 0:
 		st.State = Open
 	case len(p.in) > 0:

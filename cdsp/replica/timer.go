@@ -46,6 +46,7 @@ func (r *Replica) tickSession(now time.Time, s *session) {
 // tickPeer ends the time of a lost neighbour's entries.
 func (r *Replica) tickPeer(now time.Time, p *peer) {
 	if p.session == nil && !p.staleUntil.IsZero() && !now.Before(p.staleUntil) {
+		r.emit(Transition{Gateway: p.gateway, From: Stale, To: Idle, Reason: "did not come back in time"})
 		r.purge(now, p)
 		p.cookie = nil
 		r.changed = true

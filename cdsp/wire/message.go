@@ -61,7 +61,9 @@ func OnDigestStream(t frame.Type) bool {
 	return t == frame.SyncBegin || t == frame.Entries || t == frame.SyncEnd
 }
 
-func malformed(format string, args ...any) error { return frame.Errorf(frame.Malformed, format, args...) }
+func malformed(format string, args ...any) error {
+	return frame.Errorf(frame.Malformed, format, args...)
+}
 
 func checkText(what, s string, limit int) error {
 	if len(s) > limit {

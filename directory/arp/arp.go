@@ -141,7 +141,9 @@ const (
 
 // Refusal makes the ANSWER of an error. What an agent is told of its own registration is the whole text: agent and gateway
 // are of one domain.
-func Refusal(err error) *Answer { return &Answer{Code: frame.CodeOf(err), Msg: clip(err.Error(), MaxMsg)} }
+func Refusal(err error) *Answer {
+	return &Answer{Code: frame.CodeOf(err), Msg: clip(err.Error(), MaxMsg)}
+}
 
 // Err is the error that an answer stands for, nil for OK.
 func (a *Answer) Err() error {

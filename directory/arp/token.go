@@ -3,7 +3,6 @@ package arp
 import (
 	"encoding/base64"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +22,12 @@ type HostPort struct {
 	Port uint16
 }
 
-func (h HostPort) String() string { return net.JoinHostPort(h.Host, strconv.Itoa(int(h.Port))) }
+func (h HostPort) String() string {
+	if strings.Contains(h.Host, ":") {
+		return "[" + h.Host + "]:" + strconv.Itoa(int(h.Port))
+	}
+	return h.Host + ":" + strconv.Itoa(int(h.Port))
+}
 
 // Token is an enrolment token: a secret that admits one agent, with what the agent needs to reach and to recognise the
 // gateway. Its secret is stored hashed at the gateway and shown once.

@@ -2,27 +2,44 @@ package match
 
 import (
 	"math"
+	"strings"
 
 	"agentgw/directory"
 )
 
 // Confidence is relevance from the request's side, and the same number in every directory:
 //
-//	conf = Σ bg(t)·sat(w(t)) / Σ bg(t)      over the distinct terms t of the request
+//	conf = min(1, Σ bg(t)·sat(t) / Σ bg(t)  +  ½ · Σ bg(p)·[p found] / Σ bg(p))
 //
-// bg is [Background]: how rare the term is in the language, so that no directory's own numbers enter. w is the term's frequency
-// in the capability weighted by field (name 3, description and tags 1, examples .5, the agent's name 1 and description .3), and
-// sat(w) = w/(w+½): a word of the description is worth two thirds, of the name six sevenths, more often never more than 1. A
-// request that names capabilities, or has tags and no text, is met exactly or not at all: 10,000.
+// over the distinct terms t of the request and its distinct neighbouring pairs p. bg(t) is [Background]: how rare the term is
+// in the language, so that no directory's own numbers enter; bg(p) is the mean of its two terms. w is the term's frequency in
+// the capability weighted by field (name 3, description and tags 1, examples .5, the agent's name 1 and description .3), L the
+// capability's length in the same unit, and
+//
+//	sat = w / (w + ½ + ½·L/25)
+//
+// so that one mention in a capability of usual length is worth one half, in its name three quarters, and a long text cannot
+// match everything. A request that names capabilities, or has tags and no text, is met exactly or not at all: 10,000.
 
-// AnswerBar is the confidence, per ten thousand, from which a gateway answers a request itself instead of asking further.
-// Two thirds is the value of one mention in a description, so the bar asks that roughly half of what the request says, by
-// rarity, is said by the capability too.
-const AnswerBar uint16 = 3500
+// AnswerBar is the confidence, per ten thousand, from which a gateway answers a request itself instead of asking further. A
+// capability that shares one of three things with the request stays below it even where its name says that one (a quarter); one
+// that says two of three, next to each other, is above it. Long requests seldom reach it: then further gateways are asked and
+// the best answer of all counts.
+const AnswerBar uint16 = 4000
 
-const halfWeight = 5 // tenths: the weight at which sat is one half
+const (
+	usualLength   = 250 // tenths: a name of four words, a description of about a dozen
+	halfWeight    = 10  // tenths: the weight at which sat is one half, at usual length
+	pairsWorth    = .5
+	fullMyriad    = 10_000
+	lengthPortion = .5
+)
 
-func saturate(weight int) float64 { return float64(weight) / float64(weight+halfWeight) }
+// saturate is sat for a weight and a length in tenths.
+func saturate(weight, length int) float64 {
+	w := float64(weight)
+	return w / (w + halfWeight*(1-lengthPortion+lengthPortion*float64(length)/usualLength))
+}
 
 func totalBackground(terms []queryTerm) float64 {
 	sum := 0.
@@ -32,16 +49,33 @@ func totalBackground(terms []queryTerm) float64 {
 	return sum
 }
 
+// readPairs is the distinct neighbouring pairs of a request, each with the mean background idf of its terms.
+func readPairs(list []string) []queryTerm {
+	out := readTerms(pairs(list), func(p string) float64 {
+		x, y, _ := strings.Cut(p, " ")
+		return (Background(x) + Background(y)) / 2
+	})
+	return out
+}
+
+// pairFactor makes a sum over pairs commensurable with the sum over terms: ½·Σbg(t)/Σbg(p).
+func pairFactor(terms, pairs []queryTerm) float64 {
+	if whole := totalBackground(pairs); whole > 0 {
+		return pairsWorth * totalBackground(terms) / whole
+	}
+	return 0
+}
+
 func myriad(part, whole float64) uint16 {
 	if whole <= 0 {
 		return 0
 	}
-	return uint16(math.Round(10_000 * min(part/whole, 1)))
+	return uint16(math.Round(fullMyriad * min(part/whole, 1)))
 }
 
 func (r *ranking) confidence(h *hit, total float64) uint16 {
 	if r.Text == "" || len(r.Caps) > 0 {
-		return 10_000
+		return fullMyriad
 	}
 	return myriad(h.conf, total)
 }
@@ -62,19 +96,29 @@ func ScoreText(q Query, s SkillText) uint16 {
 	if s.CapID == "" {
 		f.Caps = nil
 	}
-	c := directory.Capability{CapID: s.CapID, Name: s.Name, Description: s.Description, Tags: s.Tags, In: s.In, Out: s.Out}
 	f.Accept, f.Exclude = nil, nil
+	c := directory.Capability{CapID: s.CapID, Name: s.Name, Description: s.Description, Tags: s.Tags, In: s.In, Out: s.Out}
 	if !f.fits(&document{cap: c, tags: normaliseTags(s.Tags)}) {
 		return 0
 	}
 	if f.Text == "" || len(f.Caps) > 0 {
-		return 10_000
+		return fullMyriad
 	}
-	has, _, _ := bag(&c)
-	terms, sum := readTerms(queryTerms(f.Text)), 0.
+	return textConfidence(queryTerms(f.Text), &c)
+}
+
+func textConfidence(list []string, c *directory.Capability) uint16 {
+	has, length, pairCounts := bag(c)
+	terms, pairs := readTerms(list, Background), readPairs(list)
+	sum, factor := 0., pairFactor(terms, pairs)
 	for _, t := range terms {
 		if w, ok := has[t.text]; ok {
-			sum += t.bg * saturate(w.weight)
+			sum += t.bg * saturate(w.weight, length)
+		}
+	}
+	for _, p := range pairs {
+		if pairCounts[p.text] > 0 {
+			sum += factor * p.bg
 		}
 	}
 	return myriad(sum, totalBackground(terms))

@@ -24,13 +24,14 @@ type queryTerm struct {
 	bg    float64
 }
 
-func readTerms(list []string) []queryTerm {
+// readTerms is the distinct terms of a list in order, with their background idf.
+func readTerms(list []string, bg func(string) float64) []queryTerm {
 	var out []queryTerm
 	for _, t := range list {
 		if i := slices.IndexFunc(out, func(q queryTerm) bool { return q.text == t }); i >= 0 {
 			out[i].count = min(out[i].count+1, maxQueryTF)
 		} else {
-			out = append(out, queryTerm{t, 1, Background(t)})
+			out = append(out, queryTerm{t, 1, bg(t)})
 		}
 	}
 	return out
@@ -59,25 +60,13 @@ func (h *hit) score() float64 { return h.text + h.bigram + h.structured }
 func (x *Index) Resolve(q Query) []directory.Candidate {
 	v := x.view()
 	list := queryTerms(q.Text)
-	r := &ranking{view: v, filter: newFilter(q), terms: readTerms(list), pairs: readPairs(list)}
+	r := &ranking{view: v, filter: newFilter(q), terms: readTerms(list, Background), pairs: readPairs(list)}
 	if r.Text != "" || len(r.Caps) > 0 {
 		r.scoreText(identifiers(r.Text))
 	} else if len(r.Tags) > 0 {
 		r.takeAll()
 	}
 	return r.candidates()
-}
-
-func readPairs(list []string) []queryTerm {
-	var out []queryTerm
-	for _, p := range pairs(list) {
-		if i := slices.IndexFunc(out, func(q queryTerm) bool { return q.text == p }); i >= 0 {
-			out[i].count = min(out[i].count+1, maxQueryTF)
-		} else {
-			out = append(out, queryTerm{text: p, count: 1})
-		}
-	}
-	return out
 }
 
 type ranking struct {
@@ -162,7 +151,7 @@ func (r *ranking) scoreTerms(accounts [][]account) {
 					continue
 				}
 				a.text += t.count * idf * bm25(float64(e.weight)/10, float64(p.docs[e.doc].length)/10, average)
-				a.conf += t.bg * saturate(int(e.weight))
+				a.conf += t.bg * saturate(int(e.weight), p.docs[e.doc].length)
 				a.found += t.bg
 			}
 		}
@@ -178,13 +167,14 @@ func (r *ranking) frequency(term string, of func(*part) []posting) int {
 }
 
 func (r *ranking) scorePairs(accounts [][]account) {
-	average := float64(r.bigrams) / float64(max(r.live, 1))
+	average, factor := float64(r.bigrams)/float64(max(r.live, 1)), pairFactor(r.terms, r.pairs)
 	for _, t := range r.pairs {
 		idf := r.idf(r.frequency(t.text, func(p *part) []posting { return p.pairs[t.text] }))
 		for i, p := range r.parts {
 			for _, e := range p.pairs[t.text] {
 				if a := r.open(p, accounts[i], e.doc); a != nil {
 					a.bigram += bigramShare * t.count * idf * bm25(float64(e.weight), float64(p.docs[e.doc].bigrams), average)
+					a.conf += factor * t.bg
 				}
 			}
 		}

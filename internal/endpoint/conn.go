@@ -198,7 +198,9 @@ func (s *Stream) SetReadDeadline(t time.Time) { s.recv.SetReadDeadline(t) }
 func (s *Stream) SetWriteDeadline(t time.Time) { s.send.SetWriteDeadline(t) }
 
 // SetPriority orders this stream's data among the connection's: 0 first, 7 last.
-func (s *Stream) SetPriority(urgency int8, incremental bool) { s.send.SetPriority(urgency, incremental) }
+func (s *Stream) SetPriority(urgency int8, incremental bool) {
+	s.send.SetPriority(urgency, incremental)
+}
 
 // ReadFrame reads the next frame within d. The payload is valid until the next read. io.EOF means that the peer closed its
 // side between two frames.

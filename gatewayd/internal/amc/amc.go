@@ -10,6 +10,7 @@
 package amc
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -36,10 +37,10 @@ type Token struct {
 
 // Store keeps tokens. A write that returned is durable.
 type Store interface {
-	PutToken(hash [32]byte, record []byte) error
+	PutToken(ctx context.Context, hash [32]byte, record []byte) error
 	// UseToken changes a token in one transaction: change gets what is stored and returns what shall be. An unknown token is
 	// directory.ErrNotFound.
-	UseToken(hash [32]byte, change func(record []byte) ([]byte, error)) error
+	UseToken(ctx context.Context, hash [32]byte, change func(record []byte) ([]byte, error)) error
 }
 
 // Config of an AMC.
@@ -71,7 +72,7 @@ const (
 )
 
 // CreateToken makes a token and returns its secret, which is kept nowhere.
-func (a *AMC) CreateToken(life time.Duration, scope []string, note string) (secret [32]byte, expires time.Time, err error) {
+func (a *AMC) CreateToken(ctx context.Context, life time.Duration, scope []string, note string) (secret [32]byte, expires time.Time, err error) {
 	if life == 0 {
 		life = DefaultTokenLife
 	}
@@ -89,7 +90,7 @@ func (a *AMC) CreateToken(life time.Duration, scope []string, note string) (secr
 	if err != nil {
 		return secret, expires, err
 	}
-	if err := a.cfg.Store.PutToken(sha256.Sum256(secret[:]), record); err != nil {
+	if err := a.cfg.Store.PutToken(ctx, sha256.Sum256(secret[:]), record); err != nil {
 		return secret, expires, fmt.Errorf("keep enrolment token: %w", err)
 	}
 	return secret, expires, nil
@@ -97,9 +98,9 @@ func (a *AMC) CreateToken(life time.Duration, scope []string, note string) (secr
 
 // Check says whether a token could still enrol the key, before anything else of the request is looked at. It changes
 // nothing. Codes: 60 unknown, 61 expired, 62 used by another key.
-func (a *AMC) Check(secret []byte, spki [32]byte) error {
+func (a *AMC) Check(ctx context.Context, secret []byte, spki [32]byte) error {
 	unchanged := errors.New("unchanged")
-	err := a.use(secret, func(t *Token) error {
+	err := a.use(ctx, secret, func(t *Token) error {
 		if err := a.admits(t, spki); err != nil {
 			return err
 		}
@@ -132,12 +133,12 @@ type Request struct {
 }
 
 // Authorise evaluates a request by the rules of its token and returns a grant. It binds the token to the request's key.
-func (a *AMC) Authorise(r Request) (*arp.Grant, error) {
+func (a *AMC) Authorise(ctx context.Context, r Request) (*arp.Grant, error) {
 	g := &arp.Grant{JTI: make([]byte, 16), GW: string(r.Gateway), SPKI: r.SPKI[:]}
 	if _, err := rand.Read(g.JTI); err != nil {
 		return nil, err
 	}
-	err := a.use(r.Secret, func(t *Token) error {
+	err := a.use(ctx, r.Secret, func(t *Token) error {
 		if err := a.admits(t, r.SPKI); err != nil {
 			return err
 		}
@@ -167,8 +168,8 @@ func (a *AMC) Authorise(r Request) (*arp.Grant, error) {
 
 // Reserve records the AIC that the gateway has reserved for the agent of a token, unless one is recorded already; it
 // returns the one that counts.
-func (a *AMC) Reserve(secret []byte, id aic.AIC) (aic.AIC, error) {
-	err := a.use(secret, func(t *Token) error {
+func (a *AMC) Reserve(ctx context.Context, secret []byte, id aic.AIC) (aic.AIC, error) {
+	err := a.use(ctx, secret, func(t *Token) error {
 		if t.AIC == "" {
 			t.AIC = string(id)
 		}
@@ -204,8 +205,8 @@ func (a *AMC) Issue(g *arp.Grant, id aic.AIC, csr []byte, provider identity.Leaf
 	return chain, grant, err
 }
 
-func (a *AMC) use(secret []byte, change func(*Token) error) error {
-	err := a.cfg.Store.UseToken(sha256.Sum256(secret), func(record []byte) ([]byte, error) {
+func (a *AMC) use(ctx context.Context, secret []byte, change func(*Token) error) error {
+	err := a.cfg.Store.UseToken(ctx, sha256.Sum256(secret), func(record []byte) ([]byte, error) {
 		var t Token
 		if err := frame.Unmarshal(record, &t); err != nil {
 			return nil, fmt.Errorf("stored token: %w", err)

@@ -89,7 +89,7 @@ func refusal(err error) *arp.Answer {
 // enrol runs the steps of a registration in the order of seed 002, section 5.1: validation, authorisation, AIC, credential,
 // authoritative ACS, commit. A crash between two of them leaves nothing, or what the same token completes.
 func (r *Registrar) enrol(ctx context.Context, peer [32]byte, req *arp.Enrol) (*arp.Enrolled, error) {
-	if err := r.cfg.AMC.Check(req.Secret, peer); err != nil {
+	if err := r.cfg.AMC.Check(ctx, req.Secret, peer); err != nil {
 		return nil, err
 	}
 	csr, err := identity.ParseCSR(req.CSR)
@@ -107,7 +107,7 @@ func (r *Registrar) enrol(ctx context.Context, peer [32]byte, req *arp.Enrol) (*
 	if err != nil {
 		return nil, err
 	}
-	grant, err := r.cfg.AMC.Authorise(amc.Request{
+	grant, err := r.cfg.AMC.Authorise(ctx, amc.Request{
 		Secret: req.Secret, Gateway: r.cfg.Gateway, SPKI: spki, Scope: req.Scope, Skills: skillIDs(draft),
 	})
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *Registrar) reserve(ctx context.Context, secret []byte, before string) (
 		if err != nil {
 			return "", fmt.Errorf("reserve AIC: %w", err)
 		}
-		return r.cfg.AMC.Reserve(secret, id)
+		return r.cfg.AMC.Reserve(ctx, secret, id)
 	}
 	return "", frame.Errorf(frame.Internal, "no free AIC in %d tries: check the machine's random numbers", reserveTries)
 }

@@ -1,0 +1,54 @@
+# Targets of agentgw. CI runs exactly these; each prints a summary line of its own last.
+# Needs: go; gcc for `race`; iproute2 and root for `integration`; `make tools-debian` installs Debian's parts.
+export GOFLAGS := -trimpath
+export CGO_ENABLED := 0
+FUZZTIME ?= 10s
+N ?= 0
+KNOWN_INTEGRATION := 3   # scenarios that must run where CI_ROOT=1
+
+.PHONY: all build check lint test race fuzz cases integration bench ci ci-full tools-debian clean
+
+all: build
+
+build:
+	go build -o bin/ ./gatewayd ./agentd
+
+check:
+	go vet ./...
+	go tool -modfile=tools/go.mod staticcheck ./...
+	go mod tidy -diff
+	go test -count=1 .
+
+lint:
+	go tool -modfile=tools/lint/go.mod golangci-lint run
+
+test:
+	go test ./...
+
+race:
+	CGO_ENABLED=1 go test -race ./...
+
+fuzz:
+	go run ./integration/run fuzz -time $(FUZZTIME)
+
+cases:
+	go run ./integration/run cases -n $(N)
+
+integration:
+	go run ./integration/run netns -known $(KNOWN_INTEGRATION)
+
+bench:
+	go run ./integration/bench $(if $(QUICK),-quick)
+
+ci:
+	go run ./integration/run ci
+
+ci-full: ci lint
+	$(MAKE) fuzz FUZZTIME=60s
+	$(MAKE) bench
+
+tools-debian:
+	apt-get update && apt-get install -y --no-install-recommends make gcc libc6-dev iproute2 nftables systemd
+
+clean:
+	rm -rf bin out bench.json

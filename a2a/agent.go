@@ -1,0 +1,268 @@
+package a2a
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"agentgw/a2a/session"
+	"agentgw/a2a/token"
+	"agentgw/a2a/wire"
+	"agentgw/directory"
+	"agentgw/internal/frame"
+	"agentgw/internal/policy"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+)
+
+// Bounds of an agent's sessions and of what peers may ask.
+const (
+	MaxPeerSessions = 32  // with one peer
+	MaxSessions     = 256 // together
+	initRate        = 5   // SESSION_INIT a second from one peer
+	initBurst       = 5
+	ratesKept       = 1024
+)
+
+// Config of an [Agent].
+type Config struct {
+	AIC  string    // of this agent, canonical text
+	SPKI wire.Hash // of its key
+	// Keys finds the SAT keys (use 2) of the gateways of this agent's own domain.
+	Keys frame.KeyFunc
+	// DomainOf names the domain of an AIC; an agent knows its own domain, others may be empty.
+	DomainOf token.DomainOf
+	// CapBound says nil when a capability is bound here and enabled, else why not (65). May be nil: any is.
+	CapBound func(capID string) error
+	// Status says nil when the certificate of a peer is good as far as is known, else 0E or 68. May be nil.
+	Status func(aic string) error
+	// Handler does the work of the contexts that arrive. May be nil for an agent that only initiates.
+	Handler Handler
+	// Outcomes make delivery happen once. nil keeps them in memory.
+	Outcomes Outcomes
+	// Log gets what peers are not told. May be nil.
+	Log *slog.Logger
+}
+
+// Agent is one agent identity with its offers and sessions.
+type Agent struct {
+	cfg     Config
+	log     *slog.Logger
+	running sync.WaitGroup // goroutines of initiated sessions
+
+	mu       sync.Mutex // guards what follows; never held across I/O or a callback
+	offers   *session.Offers
+	tombs    session.Tombstones
+	sessions map[wire.ID]*Session
+	rates    *lru.Cache[string, *rate.Limiter] // SESSION_INITs of each peer
+	closed   bool
+}
+
+// New makes an agent.
+func New(cfg Config) *Agent {
+	if cfg.Outcomes == nil {
+		cfg.Outcomes = NewMemory()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	rates, _ := lru.New[string, *rate.Limiter](ratesKept) // fails on a size below 1 only
+	return &Agent{
+		cfg: cfg, log: cfg.Log.With("agent", cfg.AIC), offers: session.NewOffers(cfg.AIC),
+		sessions: make(map[wire.ID]*Session), rates: rates,
+	}
+}
+
+// AIC is the agent's identity.
+func (a *Agent) AIC() string { return a.cfg.AIC }
+
+// Offer verifies a SAT that this agent's gateway offers, and remembers it until exp + 30 s. The code of its error is what the
+// gateway gets as OFFER_ACK: 47 when there is no room, 60 to 64, 0C, 24 or 2B when the token is not good. It returns the cti.
+func (a *Agent) Offer(sat []byte) (wire.ID, error) {
+	claims, err := token.VerifySAT(sat, a.cfg.Keys, a.cfg.DomainOf)
+	if err != nil {
+		return claims.ID, err
+	}
+	if err := a.capBound(claims); err != nil {
+		return claims.ID, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return claims.ID, a.offers.Add(claims, originOf(claims.Subject, a.cfg.DomainOf), time.Now())
+}
+
+// originOf counts an initiator's offers by its domain, or by its prefix where the domain is not known here.
+func originOf(aic string, domainOf token.DomainOf) string {
+	if d := domainOf(aic); d != "" {
+		return d
+	}
+	return prefixOf(aic)
+}
+
+// Admits says whether a peer may finish a TLS handshake: an outstanding offer or a live session names it and its key.
+func (a *Agent) Admits(remote session.Remote) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.offers.Admits(remote, time.Now()) {
+		return true
+	}
+	for _, s := range a.sessions {
+		if s.remote == remote {
+			return true
+		}
+	}
+	return false
+}
+
+// Answers says whether a server name (see [session.ServerName]) belongs to an offer or a session of this agent.
+func (a *Agent) Answers(serverName string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.offers.Find(serverName, time.Now()); ok {
+		return true
+	}
+	for sid := range a.sessions {
+		if session.ServerName(sid) == serverName {
+			return true
+		}
+	}
+	return false
+}
+
+// Sessions are the live sessions, in no order.
+func (a *Agent) Sessions() []*Session {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]*Session, 0, len(a.sessions))
+	for _, s := range a.sessions {
+		out = append(out, s)
+	}
+	return out
+}
+
+// Close ends every session with SHUTDOWN, refuses new ones, and returns after the goroutines of initiated sessions have ended.
+// What runs is given until ctx ends, 5 s at most.
+func (a *Agent) Close(ctx context.Context) {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	for _, s := range a.Sessions() {
+		s.step(session.Close{Code: frame.Shutdown})
+	}
+	stop := context.AfterFunc(ctx, func() {
+		for _, s := range a.Sessions() {
+			s.step(session.ConnLost{})
+		}
+	})
+	defer stop()
+	a.running.Wait()
+}
+
+// capBound checks that the capability is bound here, and within the token's own scope.
+func (a *Agent) capBound(sat token.SAT) error {
+	owner, skill, err := directory.ParseCapID(sat.Cap)
+	if err != nil || owner != a.cfg.AIC {
+		return frame.Errorf(frame.CapUnbound, "%s is not a capability of %s", sat.Cap, a.cfg.AIC)
+	}
+	if !policy.Covers(sat.Scope, []string{policy.ScopeSkillInvoke + skill}) {
+		return frame.Errorf(frame.Scope, "SAT's scope %q does not cover its own capability %s", sat.Scope, sat.Cap)
+	}
+	if a.cfg.CapBound == nil {
+		return nil
+	}
+	return a.cfg.CapBound(sat.Cap)
+}
+
+func (a *Agent) mayInit(aic string) bool {
+	a.mu.Lock()
+	l, ok := a.rates.Get(aic)
+	if !ok {
+		l = rate.NewLimiter(initRate, initBurst)
+		a.rates.Add(aic, l)
+	}
+	a.mu.Unlock()
+	return l.Allow()
+}
+
+// checkInit runs the target's checks on a SESSION_INIT in the order of the specification; it keeps no state.
+func (a *Agent) checkInit(m *wire.SessionInit, remote session.Remote) (token.SAT, token.Presented, wire.Params, error) {
+	if !a.mayInit(remote.AIC) {
+		return token.SAT{}, token.Presented{}, wire.Params{}, frame.Errorf(frame.RateLimited, "more than %d SESSION_INIT a second", initRate)
+	}
+	sat, p, err := session.CheckInitToken(m, a.cfg.AIC, remote, a.cfg.Keys, a.cfg.DomainOf, time.Now())
+	if err != nil {
+		return sat, p, wire.Params{}, err
+	}
+	a.mu.Lock()
+	err = a.offers.Outstanding(sat.ID, p, time.Now())
+	a.mu.Unlock()
+	if err != nil {
+		return sat, p, wire.Params{}, err
+	}
+	if err := a.capBound(sat); err != nil {
+		return sat, p, wire.Params{}, err
+	}
+	if a.cfg.Status != nil {
+		if err := a.cfg.Status(remote.AIC); err != nil {
+			return sat, p, wire.Params{}, err
+		}
+	}
+	params, err := session.Narrow(m.Params, session.DefaultParams())
+	return sat, p, params, err
+}
+
+// register uses up the offer and makes the session known, or refuses; the one step that keeps state.
+func (a *Agent) register(s *Session, sat token.SAT, p token.Presented) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if err := a.room(s.remote); err != nil {
+		return err
+	}
+	if _, live := a.sessions[sat.Sid]; live || a.tombs.Has(sat.Sid, now) {
+		return frame.Errorf(frame.SessionUnknown, "the session of this sid lives or has ended already")
+	}
+	if err := a.offers.Consume(sat.ID, p, now); err != nil {
+		return err
+	}
+	a.sessions[sat.Sid] = s
+	return nil
+}
+
+// room is called with mu held.
+func (a *Agent) room(remote session.Remote) error {
+	if a.closed {
+		return frame.Errorf(frame.Shutdown, "this agent is stopping")
+	}
+	if len(a.sessions) >= MaxSessions {
+		return frame.Errorf(frame.Overloaded, "%d sessions are open", len(a.sessions))
+	}
+	n := 0
+	for _, s := range a.sessions {
+		if s.remote.AIC == remote.AIC {
+			n++
+		}
+	}
+	if n >= MaxPeerSessions {
+		return frame.Errorf(frame.LimitExceeded, "%d sessions with %s are open", n, remote.AIC)
+	}
+	return nil
+}
+
+func (a *Agent) forget(s *Session, until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sessions[s.sid] != s {
+		return
+	}
+	delete(a.sessions, s.sid)
+	a.tombs.Add(s.sid, until, time.Now())
+}
+
+func (a *Agent) find(sid wire.ID) *Session {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sessions[sid]
+}

@@ -1,0 +1,456 @@
+package a2a
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"agentgw/a2a/session"
+	"agentgw/a2a/token"
+	"agentgw/a2a/wire"
+	"agentgw/directory/aic"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+// Deadlines of reads and writes.
+const (
+	headerTimeout = 5 * time.Second  // from the opening of a stream to its first frame
+	frameTimeout  = 10 * time.Second // one frame, or the next chunk of a body
+	lingerTimeout = time.Second      // from our last frame to the peer's end of a control stream
+	quietTimeout  = 24 * time.Hour   // a control stream may be silent; the machine and QUIC bound that
+)
+
+// outboxSize is how many control frames may wait to be written. A peer that lets it fill does not read: the session ends as lost.
+const outboxSize = 16
+
+// Session is one open session with one peer.
+type Session struct {
+	agent   *Agent
+	conn    *endpoint.Conn
+	control *endpoint.Stream
+	sid     wire.ID
+	remote  session.Remote
+	cap     string
+	leader  bool
+
+	outbox   chan wire.Message
+	kick     chan struct{} // the machine's next deadline may have changed
+	opened   chan struct{} // closed when ESTABLISHED
+	released chan struct{} // closed when CLOSED
+	readDone chan struct{} // closed when the reader of the control stream has ended
+	done     chan struct{} // closed when the last goroutine has ended
+
+	mu      sync.Mutex // guards what follows; never held across I/O or a callback
+	machine *session.Session
+	streams map[*endpoint.Stream]struct{} // exchanges that run
+	msgs    map[wire.ID]struct{}          // msg_ids that are being delivered here
+	cause   error                         // why the connection was lost
+}
+
+// Info describes a session.
+type Info struct {
+	Sid   wire.ID
+	Peer  string // AIC
+	Cap   string
+	Until time.Time // sess_exp
+	State session.State
+}
+
+func (a *Agent) newSession(conn *endpoint.Conn, control *endpoint.Stream, remote session.Remote, cfg session.Config) *Session {
+	return &Session{
+		agent: a, conn: conn, control: control, sid: cfg.Sid, remote: remote, cap: cfg.Cap, leader: cfg.Role == session.Leader,
+		outbox: make(chan wire.Message, outboxSize), kick: make(chan struct{}, 1),
+		opened: make(chan struct{}), released: make(chan struct{}), readDone: make(chan struct{}), done: make(chan struct{}),
+		machine: session.New(cfg), streams: make(map[*endpoint.Stream]struct{}), msgs: make(map[wire.ID]struct{}),
+	}
+}
+
+// Info is the session as it is now.
+func (s *Session) Info() Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Info{Sid: s.sid, Peer: s.remote.AIC, Cap: s.cap, Until: s.machine.Until, State: s.machine.State()}
+}
+
+// Released is closed when the session has ended, by either side.
+func (s *Session) Released() <-chan struct{} { return s.released }
+
+// Err says why the session has ended: nil while it lives and after an ordinary end.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.machine.State() != session.Closed || s.machine.Reason() == frame.OK {
+		return nil
+	}
+	if s.cause != nil {
+		return s.cause
+	}
+	return frame.Errorf(s.machine.Reason(), "session with %s has ended", s.remote.AIC)
+}
+
+// Close ends the session and returns when it is over: what runs is given 5 s.
+func (s *Session) Close(code frame.Code) {
+	s.step(session.Close{Code: code})
+	<-s.done
+}
+
+// step gives the machine one event and carries out what comes of it.
+func (s *Session) step(ev session.Event) error {
+	s.mu.Lock()
+	effects, err := s.machine.Step(ev, time.Now())
+	s.mu.Unlock()
+	for _, e := range effects {
+		s.carryOut(e)
+	}
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+func (s *Session) carryOut(e session.Effect) {
+	switch e := e.(type) {
+	case session.SendAccept:
+		s.send(&wire.SessionAccept{Sid: s.sid, Params: e.Params, SessExp: uint64(e.Until.Unix())})
+	case session.SendReject:
+		s.send(&wire.SessionReject{Sid: s.sid, Code: e.Code, RetryAfterMS: uint64(e.RetryAfter.Milliseconds())})
+	case session.SendTerminate:
+		s.send(&wire.SessionTerminate{Sid: s.sid, Code: e.Code})
+	case session.SendKeepalive:
+		s.send(wire.NewKeepalive(e.TimestampMS, e.EchoMS))
+	case session.Opened:
+		close(s.opened)
+	case session.Released:
+		s.release(e)
+	case session.SendInit, session.CheckInit, session.StopData:
+		// Initiate and answer do the first two themselves; the machine alone enforces the third.
+	}
+}
+
+func (s *Session) send(m wire.Message) {
+	select {
+	case s.outbox <- m:
+	default:
+		s.lost(frame.Errorf(frame.SendStalled, "%s does not read its control stream", s.remote.AIC))
+	}
+}
+
+// lost notes why, and ends the session without another word.
+func (s *Session) lost(cause error) {
+	s.mu.Lock()
+	if s.cause == nil {
+		s.cause = cause
+	}
+	s.mu.Unlock()
+	s.step(session.ConnLost{})
+}
+
+func (s *Session) release(e session.Released) {
+	s.mu.Lock()
+	for stream := range s.streams {
+		stream.Reset(frame.SessionUnknown)
+	}
+	s.mu.Unlock()
+	s.agent.forget(s, e.Until)
+	s.agent.cfg.Outcomes.Ended(s.sid, time.Now())
+	s.agent.log.Debug("session_released", "sid", s.sid, "peer", s.remote.AIC, "code", e.Code.Hex())
+	close(s.released)
+}
+
+// run writes the control stream and keeps the machine's time until the session is released. It returns after the reader has.
+func (s *Session) run() {
+	defer close(s.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	draining, ended := s.conn.Draining(), s.conn.Context().Done()
+	for {
+		timer.Reset(s.untilTick())
+		select {
+		case m := <-s.outbox:
+			if err := s.control.WriteMessage(frameTimeout, m); err != nil {
+				s.lost(err)
+			}
+		case <-s.kick:
+		case <-timer.C:
+			s.step(session.Tick{})
+		case <-draining:
+			draining = nil
+			s.step(session.Close{Code: frame.Shutdown})
+		case <-ended:
+			ended = nil
+			s.lost(s.conn.Err())
+		case <-s.released:
+			s.finish()
+			return
+		}
+	}
+}
+
+func (s *Session) untilTick() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := s.machine.NextDeadline()
+	if next.IsZero() {
+		return time.Hour
+	}
+	return max(0, time.Until(next))
+}
+
+// finish sends what is still to be said, and gives the peer a moment to end its side, so that our last frame arrives.
+func (s *Session) finish() {
+	defer func() { <-s.readDone }()
+	for {
+		select {
+		case m := <-s.outbox:
+			if s.control.WriteMessage(frameTimeout, m) != nil {
+				s.control.Reset(frame.SessionUnknown)
+				return
+			}
+			continue
+		default:
+		}
+		break
+	}
+	s.control.CloseWrite()
+	select {
+	case <-s.readDone:
+	case <-time.After(lingerTimeout):
+		s.control.Reset(frame.SessionUnknown)
+	}
+}
+
+// read gives the machine what arrives on the control stream, until its end.
+func (s *Session) read() {
+	defer close(s.readDone)
+	for {
+		m, err := wire.ReadControl(source{s.control, quietTimeout})
+		if err != nil {
+			s.readFailed(err)
+			return
+		}
+		if err := s.received(m); err != nil {
+			s.agent.log.Warn("control_frame_refused", "sid", s.sid, "peer", s.remote.AIC, "err", err)
+			s.step(session.Close{Code: frame.CodeOf(err)})
+			return
+		}
+	}
+}
+
+func (s *Session) readFailed(err error) {
+	if errors.Is(err, io.EOF) {
+		err = frame.Errorf(frame.UpstreamFailed, "%s ended the control stream", s.remote.AIC)
+	}
+	if connErr := s.conn.Err(); connErr != nil {
+		err = connErr
+	}
+	s.lost(err)
+}
+
+func (s *Session) received(m wire.Message) error {
+	switch m := m.(type) {
+	case *wire.SessionInit:
+		return s.step(session.RecvInit{})
+	case *wire.SessionAccept:
+		if m.Sid != s.sid {
+			return otherSid(m)
+		}
+		return s.step(session.RecvAccept{Params: m.Params, Until: time.Unix(int64(min(m.SessExp, maxTime)), 0)})
+	case *wire.SessionReject:
+		if m.Sid != s.sid {
+			return otherSid(m)
+		}
+		return s.step(session.RecvReject{Code: m.Code, RetryAfter: time.Duration(min(m.RetryAfterMS, 60_000)) * time.Millisecond})
+	case *wire.SessionTerminate:
+		if m.Sid != s.sid {
+			return otherSid(m)
+		}
+		return s.step(session.RecvTerminate{Code: m.Code})
+	case *wire.Keepalive:
+		return s.step(session.RecvKeepalive{TimestampMS: m.TimestampMS})
+	}
+	return frame.Errorf(frame.UnexpectedFrame, "%v has no place on a control stream", m.FrameType())
+}
+
+const maxTime = 253402300799 // the year 9999
+
+func otherSid(m wire.Message) error {
+	return frame.Errorf(frame.SessionUnknown, "%v names another session than its stream's", m.FrameType())
+}
+
+// source reads frames of a stream under one deadline each.
+type source struct {
+	stream  *endpoint.Stream
+	timeout time.Duration
+}
+
+func (s source) Next() (frame.Type, []byte, error) { return s.stream.ReadFrame(s.timeout) }
+
+// Initiate opens a session over a connection to the target, with the SAT that this agent's gateway handed over. It returns when
+// the target has accepted: a dial that succeeded proves nothing (TLS 1.3 lets a client finish before the server has judged it).
+// It does not close conn.
+func (a *Agent) Initiate(ctx context.Context, conn *endpoint.Conn, sat []byte) (*Session, error) {
+	claims, err := token.ReadSAT(sat)
+	if err != nil {
+		return nil, err
+	}
+	if err := session.CheckHeld(claims, a.cfg.AIC, a.cfg.SPKI, time.Now()); err != nil {
+		return nil, err
+	}
+	remote, err := remoteOf(conn)
+	if err != nil {
+		return nil, err
+	}
+	if remote.AIC != claims.Audience || remote.SPKI != claims.TargetSPKI {
+		return nil, frame.Errorf(frame.IdentityMismatch, "the peer is %s with another key or name than the SAT's target %s", remote.AIC, claims.Audience)
+	}
+	control, err := conn.Open(ctx, frame.StreamA2AControl)
+	if err != nil {
+		return nil, err
+	}
+	control.SetPriority(0, false)
+	s := a.newSession(conn, control, remote, configOf(claims, session.Leader, session.DefaultParams()))
+	if err := a.begin(s); err != nil {
+		control.Reset(frame.CodeOf(err))
+		return nil, err
+	}
+	s.step(session.Start{})
+	s.send(&wire.SessionInit{
+		Version: wire.Version, Sid: s.sid, Initiator: a.cfg.AIC, Target: claims.Audience, Cap: claims.Cap, SAT: sat, Params: session.DefaultParams(),
+	})
+	a.running.Go(s.run)
+	a.running.Go(s.read)
+	return s, s.waitOpen(ctx)
+}
+
+// begin makes an initiated session known.
+func (a *Agent) begin(s *Session) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.room(s.remote); err != nil {
+		return err
+	}
+	if _, live := a.sessions[s.sid]; live {
+		return frame.Errorf(frame.State, "the session of this SAT is open already")
+	}
+	a.sessions[s.sid] = s
+	return nil
+}
+
+// waitOpen returns when the session is established, or when all of it is over again.
+func (s *Session) waitOpen(ctx context.Context) error {
+	select {
+	case <-s.opened:
+		return nil
+	case <-s.released:
+	case <-ctx.Done():
+		s.step(session.Close{Code: frame.Cancelled})
+	}
+	<-s.done
+	if err := contextError(ctx); err != nil {
+		return err
+	}
+	if err := s.Err(); err != nil {
+		return err
+	}
+	return frame.Errorf(frame.UpstreamFailed, "%s ended the session before it began", s.remote.AIC)
+}
+
+func configOf(sat token.SAT, role session.Role, params wire.Params) session.Config {
+	peer := sat.Audience
+	if role == session.Partner {
+		peer = sat.Subject
+	}
+	return session.Config{
+		Sid: sat.Sid, Role: role, Peer: peer, Cap: sat.Cap, Scope: sat.Scope, Limits: sat.Limits, Params: params, Until: sat.Ends(),
+	}
+}
+
+// Serve answers the streams of a connection that a peer opened to this agent, until it ends. It is the Serve of an
+// [endpoint.Face]; a [Host] calls it.
+func (a *Agent) Serve(ctx context.Context, conn *endpoint.Conn) {
+	remote, err := remoteOf(conn)
+	if err != nil {
+		conn.Close(frame.IdentityMismatch, "")
+		return
+	}
+	conn.Serve(ctx, endpoint.Handlers{
+		frame.StreamA2AControl: func(_ context.Context, control *endpoint.Stream) { a.answer(conn, control, remote) },
+		frame.StreamA2AData:    func(ctx context.Context, data *endpoint.Stream) { a.exchange(ctx, conn, data) },
+	})
+}
+
+// answer reads the SESSION_INIT of a control stream, runs the checks, and owns the session until it is over.
+func (a *Agent) answer(conn *endpoint.Conn, control *endpoint.Stream, remote session.Remote) {
+	m, err := wire.ReadControl(source{control, headerTimeout})
+	init, ok := m.(*wire.SessionInit)
+	if err == nil && !ok {
+		err = frame.Errorf(frame.UnexpectedFrame, "%v where a SESSION_INIT was due", m.FrameType())
+	}
+	if err != nil {
+		a.log.Warn("session_init_unreadable", "peer", remote.AIC, "err", err)
+		control.Reset(frame.CodeOf(err))
+		return
+	}
+	control.SetPriority(0, false)
+	sat, presented, params, err := a.checkInit(init, remote)
+	s := a.newSession(conn, control, remote, configOf(sat, session.Partner, params))
+	s.sid = init.Sid
+	if err == nil {
+		err = a.register(s, sat, presented)
+	}
+	s.step(session.RecvInit{})
+	if err != nil {
+		a.log.Warn("session_refused", "peer", remote.AIC, "sid", init.Sid, "cti", sat.ID, "err", err)
+		code := session.RejectCode(frame.CodeOf(err), a.isHome(remote.AIC))
+		s.step(session.Refuse{Code: code, RetryAfter: retryAfter(code)})
+	} else {
+		a.log.Info("session_accepted", "peer", remote.AIC, "sid", init.Sid, "cti", sat.ID, "cap", sat.Cap)
+		s.step(session.Admit{Params: params, Until: sat.Ends()})
+	}
+	var reader sync.WaitGroup
+	reader.Go(s.read)
+	s.run()
+	reader.Wait()
+}
+
+func retryAfter(code frame.Code) time.Duration {
+	if code == frame.RateLimited || code == frame.Overloaded {
+		return time.Second
+	}
+	return 0
+}
+
+func (a *Agent) isHome(aic string) bool {
+	d := a.cfg.DomainOf(aic)
+	return d != "" && d == a.cfg.DomainOf(a.cfg.AIC)
+}
+
+// remoteOf is the verified other end of a connection.
+func remoteOf(conn *endpoint.Conn) (session.Remote, error) {
+	id, err := identity.AICOf(conn.PeerLeaf())
+	return session.Remote{AIC: id.String(), SPKI: conn.PeerSPKI()}, err
+}
+
+func prefixOf(text string) string {
+	id, err := aic.Parse(text)
+	if err != nil {
+		return text
+	}
+	return id.ARSPKey()
+}
+
+// contextError is a context's end as an error with its code: 44 for a deadline, 49 for all else.
+func contextError(ctx context.Context) error {
+	switch {
+	case ctx.Err() == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return frame.Errorf(frame.Deadline, "the deadline passed")
+	}
+	return frame.Errorf(frame.Cancelled, "cancelled")
+}

@@ -1,0 +1,307 @@
+package attach
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	mrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+const (
+	attachTime  = 5 * time.Second // for ATTACHED: a dial that returned proves nothing yet
+	backoffMin  = 500 * time.Millisecond
+	backoffMax  = 10 * time.Second
+	steadyAfter = 60 * time.Second // attached for so long, the next back-off starts small again
+	outQueue    = 128
+	readSlack   = 500 * time.Millisecond // beyond a request's budget, for the answer to arrive
+)
+
+// Config of a client.
+type Config struct {
+	Endpoint    *endpoint.Endpoint
+	Gateway     string // host:port
+	AIC         string
+	Certificate tls.Certificate
+	Grant       []byte
+	Trust       *identity.Trust
+	// Listening is where this agent takes sessions now.
+	Listening func() []semreq.Endpoint
+	// Offered is shown a session token; its code is the acknowledgement. It must not block.
+	Offered func(cti [16]byte, sat []byte) frame.Code
+	Log     *slog.Logger
+}
+
+// Client keeps one agent attached. Create it with [New], run it with Run.
+type Client struct {
+	cfg  Config
+	log  *slog.Logger
+	boot [16]byte
+
+	mu      sync.Mutex // guards the rest
+	link    *link      // nil while detached
+	lastErr error
+	waiters []chan struct{} // closed at the next attachment
+}
+
+// link is one attached connection.
+type link struct {
+	conn *endpoint.Conn
+	out  chan frame.Message
+	info arp.Attached
+}
+
+// New makes a client; it does nothing before Run.
+func New(cfg Config) (*Client, error) {
+	c := &Client{cfg: cfg, log: cfg.Log}
+	_, err := rand.Read(c.boot[:])
+	return c, err
+}
+
+// Run keeps the agent attached until ctx ends.
+func (c *Client) Run(ctx context.Context) {
+	wait := backoffMin
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := c.attachOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c.setDetached(err)
+		if time.Since(began) > steadyAfter {
+			wait = backoffMin
+		}
+		c.log.Warn("not attached, will try again", "gateway", c.cfg.Gateway, "err", err, "wait", wait.Round(time.Millisecond).String())
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(mrand.Int64N(int64(wait))) + wait/2): // jitter: a restarted gateway meets its agents one by one
+		}
+		wait = min(2*wait, backoffMax)
+	}
+}
+
+// attachOnce dials, attaches and serves until the connection ends.
+func (c *Client) attachOnce(ctx context.Context) error {
+	dialCtx, cancel := context.WithTimeout(ctx, attachTime)
+	defer cancel()
+	conn, err := c.cfg.Endpoint.Dial(dialCtx, c.cfg.Gateway, frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: c.cfg.Certificate, Verify: c.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, c.role),
+	})
+	if err != nil {
+		return err
+	}
+	defer conn.Close(frame.OK, "")
+	s, err := conn.Open(dialCtx, frame.StreamControl)
+	if err != nil {
+		return err
+	}
+	err = s.WriteMessage(writeTime, &arp.Attach{
+		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: 255, Grant: c.cfg.Grant,
+		Now: uint64(time.Now().Unix()),
+	})
+	if err != nil {
+		return err
+	}
+	l := &link{conn: conn, out: make(chan frame.Message, outQueue)}
+	if err := s.ReadMessage(attachTime, &l.info); err != nil {
+		return err
+	}
+	if l.info.Code != frame.OK {
+		return frame.Errorf(l.info.Code, "the gateway does not take the agent")
+	}
+	c.setAttached(l)
+	c.log.Info("attached", "gateway", c.cfg.Gateway)
+	return c.serve(ctx, s, l)
+}
+
+func (c *Client) role(p identity.Peer) error {
+	if p.Bundle.Source != identity.Own || !p.Bundle.IsGateway(string(p.AIC)) {
+		return frame.Errorf(frame.IdentityMismatch, "%s is not a gateway of this agent's own domain", p.AIC)
+	}
+	return nil
+}
+
+func (c *Client) serve(ctx context.Context, s *endpoint.Stream, l *link) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	defer l.conn.Close(frame.OK, "")
+	writer.Go(func() {
+		c.write(ctx, s, l)
+		l.conn.Close(frame.OK, "") // ends the reader
+	})
+	for {
+		t, payload, err := s.ReadFrame(time.Duration(l.info.OfflineMS) * time.Millisecond)
+		if err != nil {
+			cancel()
+			return err
+		}
+		if err := c.receive(l, t, payload); err != nil {
+			cancel()
+			l.conn.Close(frame.CodeOf(err), "")
+			return err
+		}
+	}
+}
+
+func (c *Client) write(ctx context.Context, s *endpoint.Stream, l *link) {
+	tick := time.NewTicker(max(time.Second, time.Duration(l.info.KeepaliveMS)*time.Millisecond))
+	defer tick.Stop()
+	for {
+		var m frame.Message
+		select {
+		case m = <-l.out:
+		case now := <-tick.C:
+			m = &arp.Keepalive{TSMS: uint64(now.UnixMilli()), Capacity: 255, Pad: arp.KeepalivePad}
+		case <-l.conn.Draining():
+			return
+		case <-l.conn.Context().Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+		if s.WriteMessage(writeTime, m) != nil {
+			return
+		}
+	}
+}
+
+func (c *Client) receive(l *link, t frame.Type, payload []byte) error {
+	switch t {
+	case frame.CtlKeepalive:
+		return frame.Unmarshal(payload, &arp.Keepalive{})
+	case frame.SessionOffer:
+		var o arp.SessionOffer
+		if err := frame.Unmarshal(payload, &o); err != nil {
+			return err
+		}
+		if len(o.CTI) != 16 {
+			return frame.Errorf(frame.Malformed, "offer without an id")
+		}
+		code := c.cfg.Offered([16]byte(o.CTI), o.SAT)
+		return l.send(&arp.OfferAck{CTI: o.CTI, Code: code, Endpoints: c.cfg.Listening()})
+	}
+	if t.Optional() {
+		return nil
+	}
+	return frame.Errorf(frame.UnexpectedFrame, "got %v on the control stream", t)
+}
+
+func (l *link) send(m frame.Message) error {
+	select {
+	case l.out <- m:
+		return nil
+	default:
+		return frame.Errorf(frame.SendStalled, "the gateway does not read")
+	}
+}
+
+// OfferUsed tells the gateway that an offer has become a session: its place is free.
+func (c *Client) OfferUsed(cti [16]byte) {
+	if l := c.current(); l != nil {
+		l.send(&arp.OfferAck{CTI: cti[:], Code: frame.TokenReplayed})
+	}
+}
+
+func (c *Client) setAttached(l *link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.link, c.lastErr = l, nil
+	for _, w := range c.waiters {
+		close(w)
+	}
+	c.waiters = nil
+}
+
+func (c *Client) setDetached(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.link, c.lastErr = nil, err
+}
+
+func (c *Client) current() *link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link
+}
+
+// Attached says whether the agent is attached, and if not why.
+func (c *Client) Attached() (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link != nil, c.lastErr
+}
+
+// WaitAttached returns when the agent is attached, or with ctx.
+func (c *Client) WaitAttached(ctx context.Context) error {
+	c.mu.Lock()
+	if c.link != nil {
+		c.mu.Unlock()
+		return nil
+	}
+	w := make(chan struct{})
+	c.waiters = append(c.waiters, w)
+	c.mu.Unlock()
+	select {
+	case <-w:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// SPKI is the hash of this agent's key.
+func (c *Client) SPKI() ([32]byte, error) { return identity.SPKIHash(c.cfg.Certificate.Leaf.PublicKey) }
+
+// Resolve sends one semantic request and waits for the response, at most its budget and a little. When ctx ends first the
+// gateway is told, and stops working on it.
+func (c *Client) Resolve(ctx context.Context, r *semreq.Request) (*semreq.Response, error) {
+	l := c.current()
+	if l == nil {
+		_, err := c.Attached()
+		return nil, frame.Errorf(frame.UpstreamFailed, "not attached to the gateway %s: %w", c.cfg.Gateway, orUnknown(err))
+	}
+	budget := time.Duration(r.BudgetMS)*time.Millisecond + readSlack
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	s, err := l.conn.Open(ctx, frame.StreamRequest)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { s.Reset(frame.Cancelled) })
+	defer stop()
+	if err := s.WriteMessage(budget, r); err != nil {
+		return nil, err
+	}
+	s.CloseWrite()
+	out := new(semreq.Response)
+	if err := s.ReadMessage(budget, out); err != nil {
+		s.Reset(frame.Cancelled)
+		if ctx.Err() != nil {
+			return nil, frame.Errorf(frame.Deadline, "the gateway did not answer within the budget: %w", err)
+		}
+		return nil, err
+	}
+	return out, out.Validate()
+}
+
+type notYet struct{}
+
+func (notYet) Error() string { return "no attempt has ended yet" }
+
+func orUnknown(err error) error {
+	if err == nil {
+		return notYet{}
+	}
+	return err
+}

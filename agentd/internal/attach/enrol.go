@@ -1,0 +1,116 @@
+// Package attach is an agent's side towards its gateway (ALPN dmsc-ctl/1): enrolment, staying attached, and asking.
+//
+// [Enrol] needs nothing but a token and a key: the token names the gateway's key, and the agent trusts that one key. A
+// [Client] keeps one agent attached: it dials again with back-off when the connection goes, and queues nothing; a call made
+// while it is detached fails with a clear error within its own deadline.
+//
+// Safe for concurrent use. Source: seed 002, section 5.1; cdsp/PROTOCOL.md, "Agent and gateway".
+package attach
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"time"
+
+	"agentgw/directory/arp"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+const (
+	writeTime = 10 * time.Second
+	enrolTime = 15 * time.Second
+)
+
+// Enrolment is what an agent presents.
+type Enrolment struct {
+	Token      arp.Token
+	Key        crypto.Signer
+	Draft      []byte // ACS, JSON
+	Scope      []string
+	Visibility uint8
+	Allow      []string
+}
+
+// Refused is a gateway's refusal with the places in the draft that it names.
+type Refused struct {
+	arp.Answer
+	err error
+}
+
+func (r *Refused) Error() string {
+	text := r.err.Error()
+	for _, d := range r.Detail {
+		text += "\n  " + d.Path
+	}
+	return text
+}
+
+func (r *Refused) Unwrap() error { return r.err }
+
+// Enrol presents e at the first address of the token that answers, and returns the credential with the address.
+func Enrol(ctx context.Context, ep *endpoint.Endpoint, e Enrolment) (*arp.Enrolled, string, error) {
+	if e.Token.Expired(time.Now()) {
+		return nil, "", frame.Errorf(frame.TokenExpired, "enrolment token expired at %s: ask the operator for a new one",
+			time.Unix(int64(e.Token.Exp), 0).UTC().Format(time.RFC3339))
+	}
+	cert, err := identity.SelfSigned(e.Key)
+	if err != nil {
+		return nil, "", err
+	}
+	cred := endpoint.Credentials{Certificate: cert, Verify: identity.VerifyPinned([32]byte(e.Token.GatewayPK), time.Now)}
+	ctx, cancel := context.WithTimeout(ctx, enrolTime)
+	defer cancel()
+	var errs []error
+	for _, a := range e.Token.Addresses {
+		c, err := ep.Dial(ctx, a.String(), frame.ALPNControl, "", cred)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done, err := enrolOver(ctx, c, e)
+		c.Close(frame.OK, "")
+		return done, a.String(), err
+	}
+	return nil, "", frame.Errorf(frame.UpstreamFailed, "no gateway of the token answers: %w", errors.Join(errs...))
+}
+
+func enrolOver(ctx context.Context, c *endpoint.Conn, e Enrolment) (*arp.Enrolled, error) {
+	csr, err := identity.NewCSR(e.Key)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Open(ctx, frame.StreamRegistration)
+	if err != nil {
+		return nil, err
+	}
+	err = s.WriteMessage(writeTime, &arp.Enrol{
+		Secret: e.Token.Secret, CSR: csr, Draft: e.Draft, DraftKind: arp.DraftACS,
+		Scope: e.Scope, Visibility: e.Visibility, Allow: e.Allow,
+	})
+	if err != nil {
+		s.Reset(frame.Cancelled)
+		return nil, err
+	}
+	s.CloseWrite()
+	t, payload, err := s.ReadFrame(enrolTime)
+	if err != nil {
+		return nil, fmt.Errorf("wait for the gateway's answer: %w", err)
+	}
+	switch t {
+	case frame.Enrolled:
+		out := new(arp.Enrolled)
+		return out, frame.Unmarshal(payload, out)
+	case frame.Answer:
+		r := &Refused{}
+		if err := frame.Unmarshal(payload, &r.Answer); err != nil {
+			return nil, err
+		}
+		r.err = r.Err()
+		return nil, r
+	}
+	return nil, frame.Errorf(frame.UnexpectedFrame, "the gateway answered with %v", t)
+}

@@ -1,0 +1,344 @@
+package match
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentgw/directory"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func capability(agent int, skill, name, description string, tags ...string) directory.Capability {
+	aic := fmt.Sprintf("2.999.1.1.1.A.1.1.%d.0000", agent)
+	return directory.Capability{
+		AIC: aic, CapID: directory.CapID(aic, skill), SkillID: skill, Name: name, Description: description, Tags: tags,
+		In: []string{"text/plain"}, Out: []string{"application/json"}, Provider: fmt.Sprint("provider ", agent),
+	}
+}
+
+// town is a small directory of our own making.
+func town() []directory.Capability {
+	return []directory.Capability{
+		capability(1, "pharmacy.sell", "Sell over-the-counter medicine", "Throat lozenges, sore throat remedies, pain relief. Delivers within the hour.", "health", "pharmacy"),
+		capability(2, "clinic.diagnose", "Disease diagnosis", "Names the likely disease for symptoms that a patient describes.", "health"),
+		capability(3, "travel.hotel.book", "Hotel booking", "Finds and books a hotel room in a city for some nights.", "travel"),
+		capability(3, "travel.flight.book", "Flight booking", "Finds and books flights between two airports.", "travel"),
+		capability(4, "weather.forecast", "Weather forecast", "Tomorrow's weather for a city: rain, wind, temperature.", "weather"),
+		capability(5, "finance.invoice.extract", "Extract invoice", "Reads totals, tax and dates from an invoice in PDF.", "finance"),
+		capability(6, "garden.advice", "Garden advice", "Says when to sow, water and cut the plants of a garden.", "garden"),
+	}
+}
+
+func index(caps []directory.Capability) *Index {
+	x := new(Index)
+	x.Load(caps)
+	return x
+}
+
+func skills(list []directory.Candidate) []string {
+	var out []string
+	for _, c := range list {
+		out = append(out, c.SkillID)
+	}
+	return out
+}
+
+func TestResolveFindsTheRightOne(t *testing.T) {
+	x := index(town())
+	for query, want := range map[string]string{
+		"medicine for a sore throat":                    "pharmacy.sell",
+		"book a hotel room for two nights":              "travel.hotel.book",
+		"which disease do my symptoms point to":         "clinic.diagnose",
+		"will it rain tomorrow":                         "weather.forecast",
+		"read the totals of this PDF invoice":           "finance.invoice.extract",
+		"please call finance.invoice.extract for me":    "finance.invoice.extract",
+		"When should I water the plants in my garden? ": "garden.advice",
+	} {
+		got := x.Resolve(Query{Text: query})
+		if len(got) == 0 || got[0].SkillID != want {
+			t.Errorf("%q: got %v, want %s first", query, skills(got), want)
+		}
+	}
+}
+
+// TestConfidenceAndTheBar holds what the bar is for: a fitting capability is clearly above it, all others clearly below.
+func TestConfidenceAndTheBar(t *testing.T) {
+	x := index(town())
+	for query, fits := range map[string]string{
+		"medicine for a sore throat":       "pharmacy.sell",
+		"disease diagnosis":                "clinic.diagnose",
+		"book a hotel room for two nights": "travel.hotel.book",
+		"weather forecast for tomorrow":    "weather.forecast",
+		"extract the totals of an invoice": "finance.invoice.extract",
+	} {
+		const margin = 500
+		for _, c := range x.Resolve(Query{Text: query}) {
+			if c.SkillID == fits && c.Confidence < AnswerBar+margin {
+				t.Errorf("%q: %s has %d, the bar is %d", query, c.SkillID, c.Confidence, AnswerBar)
+			}
+			if c.SkillID != fits && c.Confidence > AnswerBar-margin {
+				t.Errorf("%q: %s has %d, the bar is %d", query, c.SkillID, c.Confidence, AnswerBar)
+			}
+		}
+	}
+	for _, query := range []string{"repair a bicycle", "translate a letter into Finnish", "the and of", "", "???"} {
+		for _, c := range x.Resolve(Query{Text: query}) {
+			if c.Confidence > AnswerBar/2 {
+				t.Errorf("%q: %s has %d", query, c.SkillID, c.Confidence)
+			}
+		}
+	}
+}
+
+func TestConfidenceDoesNotDependOnTheDirectory(t *testing.T) {
+	alone := index(town()[:1]).Resolve(Query{Text: "medicine for a sore throat"})
+	among := index(town()).Resolve(Query{Text: "medicine for a sore throat"})
+	if alone[0].Confidence != among[0].Confidence || alone[0].Score == among[0].Score {
+		t.Errorf("confidence %d and %d, score %f and %f", alone[0].Confidence, among[0].Confidence, alone[0].Score, among[0].Score)
+	}
+	c := town()[0]
+	foreign := SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags, In: c.In, Out: c.Out}
+	if got := ScoreText(Query{Text: "medicine for a sore throat"}, foreign); got != alone[0].Confidence {
+		t.Errorf("ScoreText = %d, at home %d", got, alone[0].Confidence)
+	}
+}
+
+// TestConfidenceFormula is the documented formula by hand: two terms, one found once in the description.
+func TestConfidenceFormula(t *testing.T) {
+	bgRain, bgFire := Background("rain"), Background("fire")
+	length := 3*10 + 1*10. // name of one word, description of one word
+	sat := 10 / (10 + 10*(.5+.5*length/250))
+	want := uint16(math.Round(10_000 * bgRain * sat / (bgRain + bgFire)))
+	if got := ScoreText(Query{Text: "rain fire"}, SkillText{Name: "Clouds", Description: "rain"}); got != want {
+		t.Errorf("confidence %d, by hand %d", got, want)
+	}
+}
+
+func TestScoreTextFilters(t *testing.T) {
+	s := SkillText{CapID: "acps://x/y", Name: "Rain", Tags: []string{"Weather"}, In: []string{"text/plain"}, Out: []string{"image/png"}}
+	for name, c := range map[string]struct {
+		q    Query
+		zero bool
+		full bool
+	}{
+		"text":                   {q: Query{Text: "rain"}},
+		"tag without text":       {q: Query{Tags: []string{" weather"}}, full: true},
+		"its capability":         {q: Query{Text: "anything", Caps: []string{"acps://x/y"}}, full: true},
+		"another capability":     {q: Query{Text: "rain", Caps: []string{"acps://x/z"}}, zero: true},
+		"another tag":            {q: Query{Text: "rain", Tags: []string{"snow"}}, zero: true},
+		"modes fit":              {q: Query{Text: "rain", In: []string{"text/*"}, Out: []string{"IMAGE/PNG; q=1"}}},
+		"cannot take":            {q: Query{Text: "rain", In: []string{"audio/wav"}}, zero: true},
+		"cannot give":            {q: Query{Text: "rain", Out: []string{"text/plain"}}, zero: true},
+		"nothing in common":      {q: Query{Text: "fire"}, zero: true},
+		"a text without a term":  {q: Query{Text: "the of"}, zero: true},
+		"white space is no text": {q: Query{Text: "  ", Tags: []string{"weather"}}, full: true},
+	} {
+		got := ScoreText(c.q, s)
+		if (got == 0) != c.zero || (got == 10_000) != c.full {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	x := index(town())
+	travel := []string{"travel.flight.book", "travel.hotel.book"}
+	hotel := town()[2]
+	for name, c := range map[string]struct {
+		q    Query
+		want []string
+	}{
+		"tag alone":                          {Query{Tags: []string{"TRAVEL"}}, travel},
+		"two tags":                           {Query{Tags: []string{"health", "pharmacy"}}, []string{"pharmacy.sell"}},
+		"capability alone":                   {Query{Caps: []string{hotel.CapID}}, []string{"travel.hotel.book"}},
+		"capability, text that does not fit": {Query{Text: "rain", Caps: []string{hotel.CapID}}, []string{"travel.hotel.book"}},
+		"excluded":                           {Query{Text: "book", Exclude: []string{hotel.AIC}}, nil},
+		"accept":                             {Query{Text: "book", Accept: func(c *directory.Capability) bool { return strings.Contains(c.SkillID, "hotel") }}, []string{"travel.hotel.book"}},
+		"media type not taken":               {Query{Text: "book", In: []string{"image/png"}}, nil},
+		"media type not given":               {Query{Text: "book", Out: []string{"image/png"}}, nil},
+		"least confidence":                   {Query{Text: "book", MinScore: 9999}, nil},
+		"limit":                              {Query{Tags: []string{"travel"}, Limit: 1}, travel[:1]},
+		"nothing asked":                      {Query{}, nil},
+		"text of no known term":              {Query{Text: "quux"}, nil},
+	} {
+		if got := skills(x.Resolve(c.q)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestNoLimitBeforeRankingAndPlacesAreBounded(t *testing.T) {
+	var caps []directory.Capability
+	for i := range 8 {
+		caps = append(caps, capability(1, fmt.Sprint("s", i), "Tide table", "tides of harbour"))
+	}
+	for i := range 20 {
+		c := capability(10+i, "t", "Tide table", "tides of the harbour and more words that make it longer")
+		c.Provider = "one"
+		caps = append(caps, c)
+	}
+	x := index(caps)
+	count := func(q Query) (agent, provider, all int) {
+		list := x.Resolve(q)
+		for _, c := range list {
+			if c.AIC == caps[0].AIC {
+				agent++
+			}
+			if c.Provider == "one" {
+				provider++
+			}
+		}
+		return agent, provider, len(list)
+	}
+	if a, p, n := count(Query{Text: "tide table"}); a != PerAIC || p != PerProvider || n != PerAIC+PerProvider {
+		t.Errorf("%d of one agent, %d of one provider, %d", a, p, n)
+	}
+	if a, _, _ := count(Query{Text: "tide table", PerAIC: 6}); a != 6 {
+		t.Errorf("raised limit gives %d of one agent", a)
+	}
+	list := x.Resolve(Query{Text: "tide table", Limit: 4})
+	if !slices.Equal(skills(list), []string{"s0", "s1", "s2", "t"}) {
+		t.Errorf("equal scores are not in the order of capability ids: %v", skills(list))
+	}
+}
+
+func TestEvidence(t *testing.T) {
+	got := index(town()).Resolve(Query{Text: "medicine for a sore throat", Tags: []string{"health"}})
+	want := []directory.FieldMatch{{Field: "name", Terms: []string{"medicin"}}, {Field: "description", Terms: []string{"sore", "throat"}}}
+	e := got[0].Evidence
+	if diff := cmp.Diff(want, e.Matched); diff != "" {
+		t.Errorf("matched (-want +got):\n%s", diff)
+	}
+	if e.Text <= 0 || e.Bigram <= 0 || e.Coverage != 10_000 || !slices.Equal(e.Structured, []string{"tag health"}) {
+		t.Errorf("evidence %+v", e)
+	}
+	if sum := e.Text + e.Bigram; math.Abs(sum-got[0].Score) > 1e-9 {
+		t.Errorf("components make %f, the score is %f", sum, got[0].Score)
+	}
+}
+
+func TestRepeatingANameGainsNothing(t *testing.T) {
+	plain, stuffed := capability(1, "a", "Umbrella", "rents"), capability(2, "b", "Umbrella umbrella umbrella", "rents")
+	got := index([]directory.Capability{plain, stuffed}).Resolve(Query{Text: "umbrella"})
+	if len(got) != 2 || got[0].Score != got[1].Score {
+		t.Errorf("scores %v", got)
+	}
+}
+
+// TestHistoryDoesNotMatter changes an index at random and compares it with one that is built at once.
+func TestHistoryDoesNotMatter(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	vocabulary := strings.Fields("river bridge tower market station garden museum ferry tram library harbour school bakery cinema")
+	phrase := func(n int) string {
+		var out []string
+		for range n {
+			out = append(out, vocabulary[rng.IntN(len(vocabulary))])
+		}
+		return strings.Join(out, " ")
+	}
+	var x Index
+	now := map[int][]directory.Capability{}
+	for step := range 400 {
+		agent := rng.IntN(60)
+		if rng.IntN(4) == 0 {
+			delete(now, agent)
+			x.Remove(capability(agent, "s", "", "").AIC)
+		} else {
+			now[agent] = nil
+			for s := range 1 + rng.IntN(3) {
+				now[agent] = append(now[agent], capability(agent, fmt.Sprint("s", s), phrase(2), phrase(8)))
+			}
+			x.Put(now[agent][0].AIC, now[agent])
+		}
+		if step%40 != 39 {
+			continue
+		}
+		var all []directory.Capability
+		for _, caps := range now {
+			all = append(all, caps...)
+		}
+		fresh := index(all)
+		if x.Len() != fresh.Len() || x.Agents() != len(now) {
+			t.Fatalf("seed %d, step %d: %d capabilities of %d agents, want %d of %d", seed, step, x.Len(), x.Agents(), fresh.Len(), len(now))
+		}
+		q := Query{Text: phrase(3), Limit: 200, PerAIC: 9}
+		if diff := cmp.Diff(fresh.Resolve(q), x.Resolve(q)); diff != "" {
+			t.Fatalf("seed %d, step %d (-fresh +changed):\n%s", seed, step, diff)
+		}
+	}
+}
+
+func TestReadersSeeWholeChanges(t *testing.T) {
+	var x Index
+	three := []directory.Capability{capability(1, "a", "Kite", ""), capability(1, "b", "Kite", ""), capability(1, "c", "Kite", "")}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 300 {
+			x.Put(three[0].AIC, three)
+			x.Remove(three[0].AIC)
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		if n := len(x.Resolve(Query{Text: "kite"})); n != 0 && n != 3 {
+			t.Errorf("a reader saw %d of 3 capabilities", n)
+		}
+	}
+}
+
+// thousands is a directory of n synthetic capabilities, one an agent, with a skewed vocabulary.
+func thousands(n int) []directory.Capability {
+	rng := rand.New(rand.NewPCG(1, 2))
+	word := func() string {
+		r := rng.Float64()
+		return fmt.Sprintf("w%c%c%d", 'a'+rng.IntN(26), 'a'+rng.IntN(26), int(20*r*r*r))
+	}
+	text := func(n int) string {
+		var out []string
+		for range n {
+			out = append(out, word())
+		}
+		return strings.Join(out, " ")
+	}
+	var caps []directory.Capability
+	for i := range n {
+		caps = append(caps, capability(i+1, "s", text(3), text(25), word(), word()))
+	}
+	return caps
+}
+
+func BenchmarkResolve4k(b *testing.B) {
+	caps := thousands(4000)
+	x := index(caps)
+	queries := make([]string, 64)
+	for i := range queries {
+		d := strings.Fields(caps[i*61].Description)
+		queries[i] = strings.Join(d[:8], " ")
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		x.Resolve(Query{Text: queries[i%len(queries)], Limit: 5})
+	}
+}
+
+// BenchmarkPut4k registers 4,000 agents one by one; the time is of all of them.
+func BenchmarkPut4k(b *testing.B) {
+	caps := thousands(4000)
+	for b.Loop() {
+		var x Index
+		for i := range caps {
+			x.Put(caps[i].AIC, caps[i:i+1])
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/directory/acs"
+	"agentgw/directory/match"
+)
+
+// Store is what the registry keeps its entries in. A nil error means durable; Put and Tombstone compare the stored version with
+// expected and fail with the errors of package directory.
+type Store interface {
+	All(func(directory.Entry) error) error
+	Get(aic string) (directory.Entry, error)
+	Put(ctx context.Context, e directory.Entry, expected uint64) error
+	Tombstone(ctx context.Context, t directory.Tombstone, expected uint64) error
+	Due(now time.Time, limit int) ([]string, error)
+}
+
+// Registry is an open directory.
+type Registry struct {
+	store   Store
+	records sync.Map // AIC → *record: readers never wait
+	count   atomic.Int64
+	index   match.Index
+
+	indexing sync.Mutex // the index's one writer; never held across I/O
+
+	mu    sync.Mutex               // guards owned and subs
+	owned map[string]chan struct{} // AICs under change; closed when free again
+	subs  map[chan struct{}]bool
+}
+
+// record is one agent as the readers see it.
+type record struct {
+	entry directory.Entry
+	caps  []directory.Capability
+	live  *liveness // the same through all versions of an entry
+}
+
+type liveness struct {
+	alive    atomic.Bool
+	lastSeen atomic.Int64 // unix milliseconds, 0 for never
+}
+
+// Open loads every entry of the store.
+func Open(ctx context.Context, store Store) (*Registry, error) {
+	r := &Registry{store: store, owned: map[string]chan struct{}{}, subs: map[chan struct{}]bool{}}
+	var all []directory.Capability
+	err := store.All(func(e directory.Entry) error {
+		caps, err := directory.Capabilities(e)
+		if err != nil {
+			return err
+		}
+		r.records.Store(e.AIC, &record{e, caps, new(liveness)})
+		r.count.Add(1)
+		all = append(all, caps...)
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load the directory: %w", err)
+	}
+	r.index.Load(all)
+	return r, nil
+}
+
+// Len is the number of entries.
+func (r *Registry) Len() int { return int(r.count.Load()) }
+
+// Get is the entry of an AIC, or ErrNotFound.
+func (r *Registry) Get(aic string) (directory.Entry, error) {
+	if rec := r.record(aic); rec != nil {
+		return rec.entry, nil
+	}
+	return directory.Entry{}, fmt.Errorf("entry %s: %w", aic, directory.ErrNotFound)
+}
+
+func (r *Registry) record(aic string) *record {
+	v, ok := r.records.Load(aic)
+	if !ok {
+		return nil
+	}
+	return v.(*record)
+}
+
+// Listing is one entry with what is known of the agent now.
+type Listing struct {
+	directory.Entry
+	Capabilities []directory.Capability
+	Alive        bool
+	LastSeen     time.Time // zero: not since this process began
+}
+
+// List is all entries in the order of AICs.
+func (r *Registry) List() []Listing {
+	var list []Listing
+	r.records.Range(func(_, v any) bool {
+		rec := v.(*record)
+		l := Listing{Entry: rec.entry, Capabilities: rec.caps, Alive: rec.live.alive.Load()}
+		if ms := rec.live.lastSeen.Load(); ms != 0 {
+			l.LastSeen = time.UnixMilli(ms).UTC()
+		}
+		list = append(list, l)
+		return true
+	})
+	slices.SortFunc(list, func(x, y Listing) int { return strings.Compare(x.AIC, y.AIC) })
+	return list
+}
+
+// SetAlive marks an agent as attached or not; false if it has no entry. The digest does not follow liveness, so nobody is told.
+func (r *Registry) SetAlive(aic string, alive bool, now time.Time) bool {
+	rec := r.record(aic)
+	if rec == nil {
+		return false
+	}
+	rec.live.alive.Store(alive)
+	if alive {
+		rec.live.lastSeen.Store(now.UnixMilli())
+	}
+	return true
+}
+
+// Alive says whether an agent is attached.
+func (r *Registry) Alive(aic string) bool {
+	rec := r.record(aic)
+	return rec != nil && rec.live.alive.Load()
+}
+
+// Request is a semantic request to this directory.
+type Request struct {
+	match.Query
+	Asker          string // domain that asks, for the allow lists
+	Home           bool   // the asker is of this domain
+	IncludeOffline bool   // also agents that are not attached
+}
+
+// Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by
+// nobody here.
+func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
+	own := q.Accept
+	q.Accept = func(c *directory.Capability) bool {
+		rec := r.record(c.AIC)
+		return rec != nil && rec.entry.Offered(now) && rec.entry.VisibleTo(q.Asker, q.Home) &&
+			(q.IncludeOffline || rec.live.alive.Load()) && (own == nil || own(c))
+	}
+	list := r.index.Resolve(q.Query)
+	for i := range list {
+		list[i].Offline = !r.Alive(list[i].AIC)
+	}
+	return list
+}
+
+// Register stores a new entry: version 1, registered and modified now, its hash computed here. The ACS must name the entry's
+// AIC. It returns what was stored. ErrExists if the AIC has or had an entry.
+func (r *Registry) Register(ctx context.Context, e directory.Entry, now time.Time) (directory.Entry, error) {
+	e.Version, e.RegisteredAt, e.LastModified = 1, stamp(now), stamp(now)
+	caps, err := complete(&e)
+	if err != nil {
+		return directory.Entry{}, fmt.Errorf("register %s: %w", e.AIC, err)
+	}
+	free, err := r.own(ctx, e.AIC)
+	if err != nil {
+		return directory.Entry{}, err
+	}
+	defer free()
+	if err := r.store.Put(context.WithoutCancel(ctx), e, 0); err != nil {
+		return directory.Entry{}, r.failed(e.AIC, fmt.Errorf("register: %w", err))
+	}
+	r.show(e, caps)
+	return e, nil
+}
+
+// Update stores the next version of an entry. e.Version is the version that the caller saw: ErrConflict if it is not the
+// current one. Registration time stays; the state may only move as drawn at [directory.State].
+func (r *Registry) Update(ctx context.Context, e directory.Entry, now time.Time) (directory.Entry, error) {
+	free, err := r.own(ctx, e.AIC)
+	if err != nil {
+		return directory.Entry{}, err
+	}
+	defer free()
+	old, err := r.Get(e.AIC)
+	if err != nil {
+		return directory.Entry{}, fmt.Errorf("update: %w", err)
+	}
+	if old.Version != e.Version {
+		return directory.Entry{}, fmt.Errorf("update %s: at version %d, not %d: %w", e.AIC, old.Version, e.Version, directory.ErrConflict)
+	}
+	if e.State.Terminal() || !old.State.May(e.State) {
+		return directory.Entry{}, fmt.Errorf("update %s: no way from %v to %v", e.AIC, old.State, e.State)
+	}
+	e.Version, e.RegisteredAt, e.LastModified = old.Version+1, old.RegisteredAt, stamp(now)
+	caps, err := complete(&e)
+	if err != nil {
+		return directory.Entry{}, fmt.Errorf("update %s: %w", e.AIC, err)
+	}
+	if err := r.store.Put(context.WithoutCancel(ctx), e, old.Version); err != nil {
+		return directory.Entry{}, r.failed(e.AIC, fmt.Errorf("update: %w", err))
+	}
+	r.show(e, caps)
+	return e, nil
+}
+
+// Withdraw ends an entry on its owner's or the operator's word.
+func (r *Registry) Withdraw(ctx context.Context, aic, reason string, now time.Time) error {
+	return r.end(ctx, aic, directory.Withdrawn, reason, now)
+}
+
+// Expire ends what is due at now and returns the AICs. An entry that cannot be ended does not keep others from it.
+func (r *Registry) Expire(ctx context.Context, now time.Time) ([]string, error) {
+	const batch = 128
+	var ended []string
+	for {
+		due, err := r.store.Due(now, batch)
+		if err != nil {
+			return ended, fmt.Errorf("expire entries: %w", err)
+		}
+		for _, aic := range due {
+			if e := r.end(ctx, aic, directory.Expired, "its time ran out", now); e != nil {
+				err = errors.Join(err, e)
+				continue
+			}
+			ended = append(ended, aic)
+		}
+		if err != nil || len(due) < batch {
+			return ended, err
+		}
+	}
+}
+
+func (r *Registry) end(ctx context.Context, aic string, state directory.State, reason string, now time.Time) error {
+	free, err := r.own(ctx, aic)
+	if err != nil {
+		return err
+	}
+	defer free()
+	old, err := r.Get(aic)
+	if err != nil {
+		return fmt.Errorf("end: %w", err)
+	}
+	reason = reason[:min(len(reason), directory.MaxReason)]
+	reason = strings.ToValidUTF8(reason, "")
+	t := directory.Tombstone{AIC: aic, State: state, Version: old.Version + 1, At: stamp(now), Reason: reason}
+	if err := r.store.Tombstone(context.WithoutCancel(ctx), t, old.Version); err != nil {
+		return r.failed(aic, fmt.Errorf("end %s: %w", aic, err))
+	}
+	r.hide(aic)
+	return nil
+}
+
+// stamp has the precision of the storage encoding, so that what is shown equals what a restart will show.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+
+// complete fills what follows from the ACS and reads its capabilities.
+func complete(e *directory.Entry) ([]directory.Capability, error) {
+	doc, err := acs.Parse(e.ACS)
+	if err != nil {
+		return nil, err
+	}
+	if doc.AIC != e.AIC {
+		return nil, fmt.Errorf("the ACS is of %q", doc.AIC)
+	}
+	if e.ACSHash, err = acs.Hash(e.ACS); err != nil {
+		return nil, err
+	}
+	if !e.ExpiresAt.IsZero() {
+		e.ExpiresAt = stamp(e.ExpiresAt)
+	}
+	return directory.Capabilities(*e)
+}
+
+// failed makes the registry show what the store holds of an AIC, and returns the error of the write. Whoever calls it owns the AIC.
+func (r *Registry) failed(aic string, write error) error {
+	e, err := r.store.Get(aic)
+	if err == nil {
+		var caps []directory.Capability
+		if caps, err = directory.Capabilities(e); err == nil {
+			if shown := r.record(aic); shown == nil || shown.entry.Version != e.Version {
+				r.show(e, caps)
+			}
+			return write
+		}
+	}
+	r.hide(aic)
+	if errors.Is(err, directory.ErrNotFound) {
+		return write
+	}
+	return errors.Join(write, fmt.Errorf("read back: %w", err))
+}
+
+// show makes a committed entry visible.
+func (r *Registry) show(e directory.Entry, caps []directory.Capability) {
+	rec := &record{e, caps, new(liveness)}
+	if old := r.record(e.AIC); old != nil {
+		rec.live = old.live
+	} else {
+		r.count.Add(1)
+	}
+	r.records.Store(e.AIC, rec)
+	r.indexing.Lock()
+	r.index.Put(e.AIC, caps)
+	r.indexing.Unlock()
+	r.tell()
+}
+
+// hide makes an entry invisible; the record goes first, for readers ask it for everything that the index finds.
+func (r *Registry) hide(aic string) {
+	if _, was := r.records.LoadAndDelete(aic); !was {
+		return
+	}
+	r.count.Add(-1)
+	r.indexing.Lock()
+	r.index.Remove(aic)
+	r.indexing.Unlock()
+	r.tell()
+}
+
+// own waits until nobody else changes the AIC. Its owner calls free when the change is visible.
+func (r *Registry) own(ctx context.Context, aic string) (free func(), err error) {
+	for {
+		r.mu.Lock()
+		busy, taken := r.owned[aic]
+		if !taken {
+			mine := make(chan struct{})
+			r.owned[aic] = mine
+			r.mu.Unlock()
+			return func() {
+				r.mu.Lock()
+				delete(r.owned, aic)
+				r.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		r.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for another change of %s: %w", aic, ctx.Err())
+		}
+	}
+}
+
+// Subscribe returns a channel that holds one value whenever entries have changed since it was last read: changes that nobody
+// fetched yet are one. cancel ends it.
+func (r *Registry) Subscribe() (changed <-chan struct{}, cancel func()) {
+	c := make(chan struct{}, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.subs[c] = true
+	return c, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.subs, c)
+	}
+}
+
+func (r *Registry) tell() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.subs {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,358 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/directory/match"
+	"agentgw/directory/store"
+	"agentgw/directory/store/storetest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var now = storetest.Now.Add(123456 * time.Microsecond)
+
+func open(t *testing.T, m *store.Memory) (*Registry, *store.Store) {
+	t.Helper()
+	s := store.OpenMemory(m)
+	t.Cleanup(func() { s.Close() })
+	r, err := Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, s
+}
+
+func register(t *testing.T, r *Registry, n int, name string) directory.Entry {
+	t.Helper()
+	e, err := r.Register(t.Context(), storetest.Entry(n, name, "described"), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetAlive(e.AIC, true, now)
+	return e
+}
+
+func ask(text string) Request {
+	return Request{Query: match.Query{Text: text}, Asker: "home.example", Home: true}
+}
+
+func found(r *Registry, q Request) []string {
+	var out []string
+	for _, c := range r.Resolve(q, now) {
+		out = append(out, c.AIC)
+	}
+	return out
+}
+
+func TestRegisterResolveWithdraw(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	changed, cancel := r.Subscribe()
+	defer cancel()
+	e := register(t, r, 0, "Kite")
+	register(t, r, 1, "Boat")
+	<-changed
+	if e.Version != 1 || !e.RegisteredAt.Equal(storetest.Now.Add(123*time.Millisecond)) || e.ACSHash == ([32]byte{}) {
+		t.Errorf("stored %+v", e)
+	}
+	if got := found(r, ask("kite")); !slices.Equal(got, []string{e.AIC}) {
+		t.Errorf("found %v", got)
+	}
+	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), now); !errors.Is(err, directory.ErrExists) {
+		t.Errorf("registered twice: %v", err)
+	}
+	again, _ := open(t, &m)
+	if got, err := again.Get(e.AIC); err != nil || !cmp.Equal(got, e) {
+		t.Errorf("after a restart %+v, %v", got, err)
+	}
+	if err := r.Withdraw(t.Context(), e.AIC, strings.Repeat("é", 200), now); err != nil {
+		t.Fatal(err)
+	}
+	<-changed
+	if got := found(r, ask("kite")); got != nil || r.Len() != 1 {
+		t.Errorf("found %v of %d after the withdrawal", got, r.Len())
+	}
+	if err := r.Withdraw(t.Context(), e.AIC, "", now); !errors.Is(err, directory.ErrNotFound) {
+		t.Errorf("withdrawn twice: %v", err)
+	}
+	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), now); !errors.Is(err, directory.ErrExists) {
+		t.Errorf("the AIC is used again: %v", err)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	e := register(t, r, 0, "Kite")
+	next := e
+	next.ACS = storetest.Entry(0, "Balloon", "described").ACS
+	next.RegisteredAt = time.Time{} // not the caller's to say
+	got, err := r.Update(t.Context(), next, now.Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Version != 2 || !got.RegisteredAt.Equal(e.RegisteredAt) || got.ACSHash == e.ACSHash {
+		t.Errorf("updated %+v", got)
+	}
+	if found(r, ask("kite")) != nil || !slices.Equal(found(r, ask("balloon")), []string{e.AIC}) {
+		t.Error("the index did not follow, or the agent went offline")
+	}
+	if _, err := r.Update(t.Context(), next, now); !errors.Is(err, directory.ErrConflict) {
+		t.Errorf("an old version: %v", err)
+	}
+	got.State = directory.Revoked
+	if _, err := r.Update(t.Context(), got, now); err == nil {
+		t.Error("an update ends an entry")
+	}
+	got.State = directory.Suspended
+	if _, err := r.Update(t.Context(), got, now); err != nil {
+		t.Fatal(err)
+	}
+	if found(r, ask("balloon")) != nil {
+		t.Error("a suspended agent is offered")
+	}
+	foreign := storetest.Entry(1, "Boat", "")
+	foreign.AIC = e.AIC
+	foreign.Version = 3
+	if _, err := r.Update(t.Context(), foreign, now); err == nil {
+		t.Error("an ACS of another AIC is stored")
+	}
+	missing := storetest.Entry(5, "Boat", "")
+	if _, err := r.Update(t.Context(), missing, now); !errors.Is(err, directory.ErrNotFound) {
+		t.Errorf("no entry: %v", err)
+	}
+}
+
+func TestWhoIsOffered(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	add := func(n int, change func(*directory.Entry)) string {
+		e := storetest.Entry(n, "Kite", "described")
+		change(&e)
+		if _, err := r.Register(t.Context(), e, now); err != nil {
+			t.Fatal(err)
+		}
+		r.SetAlive(e.AIC, true, now)
+		return e.AIC
+	}
+	public := add(0, func(*directory.Entry) {})
+	domain := add(1, func(e *directory.Entry) { e.Visibility = directory.VisibleDomain })
+	listed := add(2, func(e *directory.Entry) { e.Visibility, e.Allow = directory.VisibleListed, []string{"partner.example"} })
+	add(3, func(e *directory.Entry) { e.Visibility = directory.VisiblePrivate })
+	add(4, func(e *directory.Entry) { e.State = directory.Pending })
+	add(5, func(e *directory.Entry) { e.ExpiresAt = now })
+	offline := add(6, func(*directory.Entry) {})
+	r.SetAlive(offline, false, now)
+	for name, c := range map[string]struct {
+		q    Request
+		want []string
+	}{
+		"home":            {ask("kite"), []string{public, domain, listed}},
+		"partner":         {Request{Query: match.Query{Text: "kite"}, Asker: "partner.example"}, []string{public, listed}},
+		"stranger":        {Request{Query: match.Query{Text: "kite"}, Asker: "x.example"}, []string{public}},
+		"offline as well": {Request{Query: match.Query{Text: "kite"}, Asker: "x.example", IncludeOffline: true}, []string{public, offline}},
+		"own filter": {Request{Query: match.Query{Text: "kite", Accept: func(c *directory.Capability) bool { return c.AIC != public }}, Home: true},
+			[]string{domain, listed}},
+	} {
+		if got := found(r, c.q); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	list := r.Resolve(Request{Query: match.Query{Text: "kite"}, IncludeOffline: true}, now)
+	if list[0].Offline || !list[1].Offline {
+		t.Errorf("marks %v %v", list[0].Offline, list[1].Offline)
+	}
+}
+
+func TestLivenessAndList(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	register(t, r, 1, "Boat")
+	register(t, r, 0, "Kite")
+	r.SetAlive(storetest.AIC(1), false, now.Add(time.Hour))
+	list := r.List()
+	if len(list) != 2 || list[0].AIC != storetest.AIC(0) || !list[0].Alive || list[1].Alive || len(list[0].Capabilities) != 1 ||
+		!list[1].LastSeen.Equal(now.Truncate(time.Millisecond)) {
+		t.Errorf("list %+v", list)
+	}
+	if r.SetAlive(storetest.AIC(9), true, now) || r.Alive(storetest.AIC(9)) {
+		t.Error("an agent without an entry is alive")
+	}
+	again, _ := open(t, &m)
+	if again.Alive(storetest.AIC(0)) {
+		t.Error("liveness survived a restart")
+	}
+}
+
+func TestExpire(t *testing.T) {
+	var m store.Memory
+	r, s := open(t, &m)
+	for n := range 200 {
+		e := storetest.Entry(n, "Kite", "described")
+		if n > 0 {
+			e.ExpiresAt = now.Add(time.Duration(n%2+1) * time.Hour)
+		}
+		if _, err := r.Register(t.Context(), e, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, err := r.Expire(t.Context(), now.Add(90*time.Minute))
+	if err != nil || len(ended) != 99 || r.Len() != 101 {
+		t.Errorf("%d ended, %d left, %v", len(ended), r.Len(), err)
+	}
+	if ended, err = r.Expire(t.Context(), now.Add(24*time.Hour)); err != nil || len(ended) != 100 || r.Len() != 1 {
+		t.Errorf("then %d ended, %d left, %v", len(ended), r.Len(), err)
+	}
+	if tomb, err := s.Ended(storetest.AIC(1)); err != nil || tomb.State != directory.Expired {
+		t.Errorf("tombstone %+v, %v", tomb, err)
+	}
+}
+
+// TestFailedWrites lets every kind of write be lost, and be persisted but reported failed: the registry must show what a restart
+// would show.
+func TestFailedWrites(t *testing.T) {
+	for _, fault := range []store.Fault{store.FaultLost, store.FaultReported} {
+		for name, write := range map[string]func(*Registry) error{
+			"register": func(r *Registry) error {
+				_, err := r.Register(context.Background(), storetest.Entry(1, "Boat", "described"), now)
+				return err
+			},
+			"update": func(r *Registry) error {
+				e, err := r.Get(storetest.AIC(0))
+				if err != nil {
+					return err
+				}
+				e.ACS = storetest.Entry(0, "Balloon", "described").ACS
+				_, err = r.Update(context.Background(), e, now)
+				return err
+			},
+			"withdraw": func(r *Registry) error { return r.Withdraw(context.Background(), storetest.AIC(0), "", now) },
+			"expire": func(r *Registry) error {
+				_, err := r.Expire(context.Background(), now.Add(24*time.Hour))
+				return err
+			},
+		} {
+			var m store.Memory
+			r, _ := open(t, &m)
+			e := storetest.Entry(0, "Kite", "described")
+			e.ExpiresAt = now.Add(time.Hour)
+			if _, err := r.Register(t.Context(), e, now); err != nil {
+				t.Fatal(err)
+			}
+			m.Fail(fault)
+			if err := write(r); !errors.Is(err, store.ErrFault) {
+				t.Errorf("%s, fault %d: error %v", name, fault, err)
+			}
+			again, _ := open(t, &m)
+			if diff := cmp.Diff(again.List(), r.List()); diff != "" || again.Len() != r.Len() {
+				t.Errorf("%s, fault %d (-restarted +running):\n%s", name, fault, diff)
+			}
+			everything := Request{Query: match.Query{Text: "kite balloon boat"}, Home: true, IncludeOffline: true}
+			if got, want := found(r, everything), found(again, everything); !slices.Equal(got, want) {
+				t.Errorf("%s, fault %d: finds %v, after a restart %v", name, fault, got, want)
+			}
+		}
+	}
+}
+
+// gate is a store whose writes wait.
+type gate struct {
+	Store
+	entered, leave chan struct{}
+}
+
+func (g *gate) Put(ctx context.Context, e directory.Entry, expected uint64) error {
+	g.entered <- struct{}{}
+	<-g.leave
+	return g.Store.Put(ctx, e, expected)
+}
+
+func TestUncommittedIsInvisible(t *testing.T) {
+	s := store.OpenMemory(new(store.Memory))
+	defer s.Close()
+	g := &gate{s, make(chan struct{}), make(chan struct{})}
+	r, err := Open(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, err := r.Register(ctx, storetest.Entry(0, "Kite", "described"), now)
+		done <- err
+	}()
+	<-g.entered
+	everything := Request{Query: match.Query{Text: "kite"}, Home: true, IncludeOffline: true}
+	if _, err := r.Get(storetest.AIC(0)); !errors.Is(err, directory.ErrNotFound) || found(r, everything) != nil || r.SetAlive(storetest.AIC(0), true, now) {
+		t.Error("visible before the commit")
+	}
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	if err := r.Withdraw(gone, storetest.AIC(0), "", now); !errors.Is(err, context.Canceled) {
+		t.Errorf("another change does not wait its turn: %v", err)
+	}
+	cancel() // the caller leaves: the write still ends as it ends, and the registry follows
+	close(g.leave)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := found(r, everything); len(got) != 1 {
+		t.Errorf("found %v after the commit", got)
+	}
+}
+
+// TestOneVersionWins lets many update one version at once.
+func TestOneVersionWins(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	e := register(t, r, 0, "Kite")
+	var wg sync.WaitGroup
+	won := make(chan uint64, 32)
+	for range 32 {
+		wg.Go(func() {
+			got, err := r.Update(context.Background(), e, now)
+			if err == nil {
+				won <- got.Version
+			} else if !errors.Is(err, directory.ErrConflict) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(won) != 1 || <-won != 2 {
+		t.Errorf("%d more won", len(won))
+	}
+	if len(r.owned) != 0 {
+		t.Errorf("%d AICs are still owned", len(r.owned))
+	}
+}
+
+func TestOpenRefusesADamagedEntry(t *testing.T) {
+	s := store.OpenMemory(new(store.Memory))
+	defer s.Close()
+	if _, err := Open(t.Context(), broken{s}); err == nil || !strings.Contains(err.Error(), storetest.AIC(0)) {
+		t.Errorf("error %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Put(t.Context(), storetest.Entry(0, "Kite", ""), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(ctx, s); !errors.Is(err, context.Canceled) {
+		t.Errorf("a start that was called off: %v", err)
+	}
+}
+
+type broken struct{ Store }
+
+func (broken) All(f func(directory.Entry) error) error {
+	return f(directory.Entry{AIC: storetest.AIC(0), ACS: []byte("not JSON")})
+}

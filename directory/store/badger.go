@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+)
+
+// lockName is our own lock. It is taken before anything in the folder is touched: Badger's own comes too late to protect the
+// removal of empty files.
+const lockName = "agentgw.lock"
+
+// openAttempts: after a kill Badger 4.9.6 may need up to two more tries (measured fact 2).
+const openAttempts = 4
+
+// Open opens the directory database in a folder, and makes it if it is not there. Errors say what to do; nothing that might hold
+// data is ever deleted.
+func Open(dir string, log *slog.Logger) (*Store, error) {
+	db, lock, err := openDB(dir, log)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory database in %s: %w", dir, err)
+	}
+	return newStore(&badgerBackend{db, lock}), nil
+}
+
+// profile is `dir` of the PROTOCOL documents: durable, all values in the tree, checksums verified when a table is read.
+func profile(dir string, log *slog.Logger) badger.Options {
+	return badger.DefaultOptions(dir).
+		WithSyncWrites(true).
+		WithValueThreshold(1 << 20).
+		WithMemTableSize(16 << 20).
+		WithNumMemtables(3).
+		WithNumLevelZeroTables(4).
+		WithNumLevelZeroTablesStall(10).
+		WithNumCompactors(2).
+		WithBlockCacheSize(16 << 20).
+		WithIndexCacheSize(16 << 20).
+		WithValueLogFileSize(16 << 20).
+		WithCompression(options.Snappy).
+		WithChecksumVerificationMode(options.OnTableRead).
+		WithMetricsEnabled(false).
+		WithNumVersionsToKeep(1).
+		WithDetectConflicts(true).
+		WithCompactL0OnClose(true).
+		WithExternalMagic(schema).
+		WithLogger(badgerLog{log})
+}
+
+func openDB(dir string, log *slog.Logger) (*badger.DB, *os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	lock, err := takeLock(filepath.Join(dir, lockName))
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := openUnderLock(dir, log)
+	if err != nil {
+		return nil, nil, errors.Join(err, lock.Close())
+	}
+	return db, lock, nil
+}
+
+func takeLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another process has it open; stop that one first: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+func openUnderLock(dir string, log *slog.Logger) (*badger.DB, error) {
+	var db *badger.DB
+	var err error
+	for range openAttempts {
+		if err = removeEmptyLogs(dir, log); err != nil {
+			return nil, err
+		}
+		if db, err = badger.Open(profile(dir, log)); err == nil {
+			return db, nil
+		}
+		// errors.Is(err, z.NewFile) is false for what Open returns; the text is all there is.
+		if !strings.Contains(err.Error(), "Create a new file") {
+			break
+		}
+	}
+	if strings.Contains(err.Error(), "external magic") {
+		return nil, fmt.Errorf("it is not of schema %d, which this program reads; use the program that wrote it: %w", schema, err)
+	}
+	return nil, fmt.Errorf("it cannot be read and nothing was changed; check the disk, then restore the folder from a backup "+
+		"or move it away to begin anew: %w", err)
+}
+
+// removeEmptyLogs removes write-ahead and value logs of no octets, which a killed process leaves and Badger refuses.
+func removeEmptyLogs(dir string, log *slog.Logger) error {
+	for _, pattern := range []string{"*.mem", "*.vlog"} {
+		names, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			info, err := os.Stat(name)
+			if err != nil {
+				return err
+			}
+			if info.Size() == 0 {
+				log.Warn("removing an empty database log, left by a process that was killed", "file", name)
+				if err := os.Remove(name); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+type badgerBackend struct {
+	db   *badger.DB
+	lock *os.File
+}
+
+func (b *badgerBackend) view(f func(reader) error) error {
+	return b.db.View(func(txn *badger.Txn) error { return f(badgerReader{txn}) })
+}
+
+func (b *badgerBackend) update(list []mutation) error {
+	txn := b.db.NewTransaction(true)
+	defer txn.Discard()
+	for _, m := range list {
+		var err error
+		if m.value == nil {
+			err = txn.Delete([]byte(m.key))
+		} else {
+			err = txn.Set([]byte(m.key), m.value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return txn.Commit()
+}
+
+func (b *badgerBackend) close() error { return errors.Join(b.db.Close(), b.lock.Close()) }
+
+type badgerReader struct{ txn *badger.Txn }
+
+func (r badgerReader) get(key string) ([]byte, error) {
+	item, err := r.txn.Get([]byte(key))
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return nil, errAbsent
+	}
+	if err != nil {
+		return nil, err
+	}
+	return item.ValueCopy(nil)
+}
+
+func (r badgerReader) scan(prefix string, f func(key, value []byte) error) error {
+	o := badger.DefaultIteratorOptions
+	o.Prefix = []byte(prefix)
+	it := r.txn.NewIterator(o)
+	defer it.Close()
+	for it.Rewind(); it.Valid(); it.Next() {
+		item := it.Item()
+		if err := item.Value(func(v []byte) error { return f(item.Key(), v) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// badgerLog hands Badger's log lines on. Its Info is what it does all day: ours is Debug.
+type badgerLog struct{ log *slog.Logger }
+
+func (l badgerLog) say(level slog.Level, format string, args []any) {
+	ctx := context.Background()
+	if l.log.Enabled(ctx, level) {
+		l.log.Log(ctx, level, "badger", "line", strings.TrimSpace(fmt.Sprintf(format, args...)))
+	}
+}
+
+func (l badgerLog) Errorf(format string, args ...any)   { l.say(slog.LevelError, format, args) }
+func (l badgerLog) Warningf(format string, args ...any) { l.say(slog.LevelWarn, format, args) }
+func (l badgerLog) Infof(format string, args ...any)    { l.say(slog.LevelDebug, format, args) }
+func (l badgerLog) Debugf(format string, args ...any)   { l.say(slog.LevelDebug, format, args) }

@@ -1,0 +1,399 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/internal/frame"
+)
+
+// MaxValue is the largest token record or named value, in octets: far below what a transaction takes.
+const MaxValue = 256 << 10
+
+// errAbsent is how a backend says that a key is not there.
+var errAbsent = errors.New("key is absent")
+
+// reader is one consistent state of a backend. Slices are valid until the function that got the reader returns.
+type reader interface {
+	get(key string) ([]byte, error) // errAbsent
+	// scan visits the keys with the prefix in order until f returns an error, which it returns.
+	scan(prefix string, f func(key, value []byte) error) error
+}
+
+// mutation sets a key, or removes it if value is nil.
+type mutation struct {
+	key   string
+	value []byte
+}
+
+// backend is what a Store stands on: Badger, or memory for tests.
+type backend interface {
+	view(f func(reader) error) error
+	update(list []mutation) error // all or nothing, durable when it returns nil
+	close() error
+}
+
+// Store is an open directory database.
+type Store struct {
+	back    backend
+	queue   chan *write
+	closing chan struct{}
+	ended   chan struct{} // the committer has returned
+	closed  chan struct{} // Close is done
+
+	mu       sync.Mutex // guards shut; never held across I/O
+	shut     bool
+	readers  sync.WaitGroup // reads under way
+	closeErr error          // written before closed is closed
+}
+
+func newStore(back backend) *Store {
+	s := &Store{back: back, queue: make(chan *write, maxGroup), closing: make(chan struct{}), ended: make(chan struct{}), closed: make(chan struct{})}
+	go s.commitLoop()
+	return s
+}
+
+// Close waits for reads and for the commit under way, and closes the database. Writes still queued end with ErrClosed. It may be
+// called more than once and by several goroutines; all return when it is done.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	first := !s.shut
+	s.shut = true
+	s.mu.Unlock()
+	if !first {
+		<-s.closed
+		return s.closeErr
+	}
+	close(s.closing)
+	<-s.ended
+	s.readers.Wait()
+	s.closeErr = s.back.close()
+	close(s.closed)
+	return s.closeErr
+}
+
+// read runs f over one state of the database, unless it is closed. f may read again, but not close.
+func (s *Store) read(f func(reader) error) error {
+	s.mu.Lock()
+	if s.shut {
+		s.mu.Unlock()
+		return directory.ErrClosed
+	}
+	s.readers.Add(1)
+	s.mu.Unlock()
+	defer s.readers.Done()
+	return s.back.view(f)
+}
+
+// Get is the entry of an AIC, or ErrNotFound. An ended entry is not found; see [Store.Ended].
+func (s *Store) Get(aic string) (directory.Entry, error) {
+	var e directory.Entry
+	err := s.read(func(r reader) (err error) {
+		e, err = getEntry(r, aic)
+		return err
+	})
+	return e, err
+}
+
+func getEntry(r reader, aic string) (directory.Entry, error) {
+	b, err := r.get(prefixEntry + aic)
+	if errors.Is(err, errAbsent) {
+		return directory.Entry{}, fmt.Errorf("entry %s: %w", aic, directory.ErrNotFound)
+	}
+	if err != nil {
+		return directory.Entry{}, fmt.Errorf("read entry %s: %w", aic, err)
+	}
+	return directory.DecodeEntry(slices.Clone(b))
+}
+
+// Ended is the tombstone of an AIC, or ErrNotFound.
+func (s *Store) Ended(aic string) (directory.Tombstone, error) {
+	var t directory.Tombstone
+	err := s.read(func(r reader) error {
+		b, err := r.get(prefixTomb + aic)
+		if errors.Is(err, errAbsent) {
+			return fmt.Errorf("tombstone %s: %w", aic, directory.ErrNotFound)
+		}
+		if err != nil {
+			return fmt.Errorf("read tombstone %s: %w", aic, err)
+		}
+		t, err = directory.DecodeTombstone(b)
+		return err
+	})
+	return t, err
+}
+
+// All visits every entry in the order of AICs, in one state of the database, until f returns an error, which it returns. f must
+// not wait for anything: the database keeps old versions meanwhile.
+func (s *Store) All(f func(directory.Entry) error) error {
+	return s.read(func(r reader) error {
+		return r.scan(prefixEntry, func(_, value []byte) error {
+			e, err := directory.DecodeEntry(slices.Clone(value))
+			if err != nil {
+				return err
+			}
+			return f(e)
+		})
+	})
+}
+
+var errEnough = errors.New("enough")
+
+// Due is at most limit AICs of entries whose expiry is not after now, earliest first.
+func (s *Store) Due(now time.Time, limit int) ([]string, error) {
+	var due []string
+	err := s.read(func(r reader) error {
+		return r.scan(prefixExpiry, func(key, _ []byte) error {
+			at, aic, ok := expiryOf(key)
+			if !ok {
+				return fmt.Errorf("expiry key %q is not one", key)
+			}
+			if at > uint64(max(now.UnixMilli(), 0)) || len(due) == limit {
+				return errEnough
+			}
+			due = append(due, aic)
+			return nil
+		})
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, fmt.Errorf("read expiry index: %w", err)
+	}
+	return due, nil
+}
+
+// Change is one record of the change log.
+type Change struct {
+	Seq     uint64 `cbor:"1,keyasint"`
+	AIC     string `cbor:"2,keyasint"`
+	State   uint8  `cbor:"3,keyasint"`
+	Version uint64 `cbor:"4,keyasint"`
+	AtMS    int64  `cbor:"5,keyasint"` // unix milliseconds of the entry's last change
+}
+
+// Changes visits the kept changes after a sequence number, oldest first; the last ten thousand are kept.
+func (s *Store) Changes(after uint64, f func(Change) error) error {
+	return s.read(func(r reader) error {
+		return r.scan(prefixChange, func(key, value []byte) error {
+			if string(key) <= changeKey(after) {
+				return nil
+			}
+			var c Change
+			if err := frame.Unmarshal(value, &c); err != nil {
+				return fmt.Errorf("read change: %w", err)
+			}
+			return f(c)
+		})
+	})
+}
+
+// Put stores an entry whose stored version is expected (0: there must be none, and the AIC must not have ended). The entry's own
+// version must be expected+1. Otherwise ErrConflict, ErrExists for a first version, or ErrNotFound.
+func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) error {
+	value, err := directory.EncodeEntry(e)
+	if err != nil {
+		return err
+	}
+	keys, err := indexKeys(e)
+	if err != nil {
+		return err
+	}
+	if e.Version != expected+1 || e.State.Terminal() {
+		return fmt.Errorf("put entry %s: version %d after %d in state %v", e.AIC, e.Version, expected, e.State)
+	}
+	return s.write(ctx, func(r reader) ([]mutation, error) {
+		old, err := expect(r, e.AIC, expected)
+		if err != nil {
+			return nil, err
+		}
+		list := append(reindex(old, keys), mutation{prefixEntry + e.AIC, value})
+		if expected == 0 {
+			list = append(list, mutation{prefixTaken + e.AIC, []byte(be64(uint64(max(e.RegisteredAt.UnixMilli(), 0))))})
+		}
+		return appendChange(r, list, Change{AIC: e.AIC, State: uint8(e.State), Version: e.Version, AtMS: e.LastModified.UnixMilli()})
+	})
+}
+
+// Tombstone ends an entry whose stored version is expected: the entry and its indexes go, the tombstone stays.
+func (s *Store) Tombstone(ctx context.Context, t directory.Tombstone, expected uint64) error {
+	value, err := directory.EncodeTombstone(t)
+	if err != nil {
+		return err
+	}
+	if expected == 0 || t.Version != expected+1 {
+		return fmt.Errorf("tombstone %s: version %d after %d", t.AIC, t.Version, expected)
+	}
+	return s.write(ctx, func(r reader) ([]mutation, error) {
+		old, err := expect(r, t.AIC, expected)
+		if err != nil {
+			return nil, err
+		}
+		list := append(reindex(old, nil), mutation{prefixEntry + t.AIC, nil}, mutation{prefixTomb + t.AIC, value})
+		return appendChange(r, list, Change{AIC: t.AIC, State: uint8(t.State), Version: t.Version, AtMS: t.At.UnixMilli()})
+	})
+}
+
+// expect checks the stored version and returns the index keys of the stored entry.
+func expect(r reader, aic string, expected uint64) ([]string, error) {
+	old, err := getEntry(r, aic)
+	switch {
+	case errors.Is(err, directory.ErrNotFound) && expected == 0:
+		if _, err := r.get(prefixTomb + aic); !errors.Is(err, errAbsent) {
+			return nil, errors.Join(fmt.Errorf("entry %s has ended: %w", aic, directory.ErrExists), err)
+		}
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case expected == 0:
+		return nil, fmt.Errorf("entry %s: %w", aic, directory.ErrExists)
+	case old.Version != expected:
+		return nil, fmt.Errorf("entry %s is at version %d, not %d: %w", aic, old.Version, expected, directory.ErrConflict)
+	}
+	return indexKeys(old)
+}
+
+// reindex removes index keys that are no longer wanted and adds those that were not there.
+func reindex(old, wanted []string) []mutation {
+	var list []mutation
+	has := map[string]bool{}
+	for _, k := range wanted {
+		has[k] = true
+	}
+	for _, k := range old {
+		if !has[k] {
+			list = append(list, mutation{k, nil})
+		}
+		delete(has, k)
+	}
+	for _, k := range wanted {
+		if has[k] {
+			list = append(list, mutation{k, []byte{}})
+			delete(has, k)
+		}
+	}
+	return list
+}
+
+func appendChange(r reader, list []mutation, c Change) ([]mutation, error) {
+	last, err := r.get(keySequence)
+	if err != nil && !errors.Is(err, errAbsent) {
+		return nil, fmt.Errorf("read change sequence: %w", err)
+	}
+	if err == nil {
+		if c.Seq, err = fromBE64(last); err != nil {
+			return nil, err
+		}
+	}
+	c.Seq++
+	value, err := frame.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode change: %w", err)
+	}
+	list = append(list, mutation{changeKey(c.Seq), value}, mutation{keySequence, []byte(be64(c.Seq))})
+	if c.Seq > keepChanges {
+		list = append(list, mutation{changeKey(c.Seq - keepChanges), nil})
+	}
+	return list, nil
+}
+
+// Reserve takes an AIC for good, or returns ErrExists if it was ever taken.
+func (s *Store) Reserve(ctx context.Context, aic string, at time.Time) error {
+	return s.write(ctx, func(r reader) ([]mutation, error) {
+		for _, prefix := range []string{prefixTaken, prefixEntry, prefixTomb} {
+			if _, err := r.get(prefix + aic); err == nil {
+				return nil, fmt.Errorf("reserve %s: %w", aic, directory.ErrExists)
+			} else if !errors.Is(err, errAbsent) {
+				return nil, fmt.Errorf("reserve %s: %w", aic, err)
+			}
+		}
+		return []mutation{{prefixTaken + aic, []byte(be64(uint64(max(at.UnixMilli(), 0))))}}, nil
+	})
+}
+
+// PutToken stores the record of a new enrolment token under the hash of its secret, or returns ErrExists.
+func (s *Store) PutToken(ctx context.Context, hash [32]byte, record []byte) error {
+	if err := checkValue(record); err != nil {
+		return fmt.Errorf("put token: %w", err)
+	}
+	record = slices.Clone(record)
+	return s.write(ctx, func(r reader) ([]mutation, error) {
+		if _, err := r.get(tokenKey(hash)); err == nil {
+			return nil, fmt.Errorf("put token: %w", directory.ErrExists)
+		} else if !errors.Is(err, errAbsent) {
+			return nil, fmt.Errorf("put token: %w", err)
+		}
+		return []mutation{{tokenKey(hash), record}}, nil
+	})
+}
+
+// UseToken changes a token's record as one step that no other use can come between: use gets the record and returns the new one
+// (nil removes it) or an error, which leaves it as it is and is returned. ErrNotFound if there is none. use runs on the
+// committer: it must be quick, and it may run again, or in vain if the commit fails; only what it returned last counts.
+func (s *Store) UseToken(ctx context.Context, hash [32]byte, use func(record []byte) ([]byte, error)) error {
+	return s.write(ctx, func(r reader) ([]mutation, error) {
+		old, err := r.get(tokenKey(hash))
+		if errors.Is(err, errAbsent) {
+			return nil, fmt.Errorf("token: %w", directory.ErrNotFound)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read token: %w", err)
+		}
+		record, err := use(slices.Clone(old))
+		if err != nil {
+			return nil, err
+		}
+		if record == nil {
+			return []mutation{{tokenKey(hash), nil}}, nil
+		}
+		if err := checkValue(record); err != nil {
+			return nil, fmt.Errorf("use token: %w", err)
+		}
+		return []mutation{{tokenKey(hash), slices.Clone(record)}}, nil
+	})
+}
+
+// Meta is a small named value, or ErrNotFound.
+func (s *Store) Meta(name string) ([]byte, error) {
+	var value []byte
+	err := s.read(func(r reader) error {
+		b, err := r.get(prefixMeta + name)
+		if errors.Is(err, errAbsent) {
+			return fmt.Errorf("value %q: %w", name, directory.ErrNotFound)
+		}
+		value = append([]byte{}, b...)
+		return err
+	})
+	return value, err
+}
+
+// Metas is the named values whose names begin with prefix, by whole name.
+func (s *Store) Metas(prefix string) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	err := s.read(func(r reader) error {
+		return r.scan(prefixMeta+prefix, func(key, value []byte) error {
+			out[string(key[len(prefixMeta):])] = append([]byte{}, value...)
+			return nil
+		})
+	})
+	return out, err
+}
+
+// SetMeta stores a small named value; nil removes it.
+func (s *Store) SetMeta(ctx context.Context, name string, value []byte) error {
+	if err := checkValue(value); err != nil || name == "" || len(name) > 256 {
+		return errors.Join(fmt.Errorf("set value %q", name), err)
+	}
+	value = slices.Clone(value)
+	return s.write(ctx, func(reader) ([]mutation, error) { return []mutation{{prefixMeta + name, value}}, nil })
+}
+
+func checkValue(b []byte) error {
+	if len(b) > MaxValue {
+		return fmt.Errorf("value of %d octets, the limit is %d", len(b), MaxValue)
+	}
+	return nil
+}

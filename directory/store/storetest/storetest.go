@@ -1,0 +1,348 @@
+// Package storetest is the suite that every directory store must pass, and entries to pass it with.
+//
+// [Run] opens a fresh store for each case by the function that it is given, and closes it. It is for tests only. The contract
+// that it checks is that of package store.
+package storetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/directory/acs"
+	"agentgw/directory/store"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Now is the time of the suite's entries.
+var Now = time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC)
+
+// AIC is the canonical AIC of agent n of the suite.
+func AIC(n int) string { return fmt.Sprintf("2.999.1.1.1.A.1.1.%d.0000", n+1) }
+
+// Entry is a valid entry of one skill that has the given name and description.
+func Entry(n int, name, description string) directory.Entry {
+	doc := fmt.Sprintf(`{"aic":%q,"active":true,"lastModifiedTime":"2026-11-30T10:00:00+00:00","protocolVersion":"02.02","name":"Agent","description":"",
+		"version":"1.0.0","provider":{"organization":"Provider %d"},"securitySchemes":{},"endPoints":[],"capabilities":{},
+		"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],
+		"skills":[{"id":"skill","name":%q,"description":%q,"tags":["a/b"]}]}`, AIC(n), n, name, description)
+	hash, err := acs.Hash([]byte(doc))
+	if err != nil {
+		panic(err) // the suite's own document
+	}
+	return directory.Entry{
+		AIC: AIC(n), ACS: []byte(doc), ACSHash: hash, State: directory.Active, Version: 1, RegisteredAt: Now, LastModified: Now,
+		Visibility: directory.VisiblePublic, Skills: []string{"skill"},
+		Provenance: directory.Provenance{Grant: "g", Provider: directory.ProviderUnverified},
+	}
+}
+
+// Run runs the suite.
+func Run(t *testing.T, open func(*testing.T) *store.Store) {
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, *store.Store)
+	}{
+		{"PutGet", putGet}, {"CompareAndSet", compareAndSet}, {"Tombstone", tombstone}, {"Reserve", reserve}, {"Due", due},
+		{"Changes", changes}, {"Tokens", tokens}, {"TokenOnce", tokenOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
+		{"Close", closed}, {"CloseAmongWriters", closeAmongWriters}, {"Context", canceled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := open(t)
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			c.run(t, s)
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wants(t *testing.T, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Errorf("error %v, want %v", err, target)
+	}
+}
+
+func putGet(t *testing.T, s *store.Store) {
+	_, err := s.Get(AIC(0))
+	wants(t, err, directory.ErrNotFound)
+	for n := range 3 {
+		must(t, s.Put(t.Context(), Entry(n, "Kite", "flies"), 0))
+	}
+	got, err := s.Get(AIC(1))
+	must(t, err)
+	if diff := cmp.Diff(Entry(1, "Kite", "flies"), got); diff != "" {
+		t.Errorf("entry (-want +got):\n%s", diff)
+	}
+	var all []string
+	must(t, s.All(func(e directory.Entry) error {
+		if _, err := s.Get(e.AIC); err != nil { // reading inside a read is allowed
+			return err
+		}
+		all = append(all, e.AIC)
+		return nil
+	}))
+	if !slices.Equal(all, []string{AIC(0), AIC(1), AIC(2)}) {
+		t.Errorf("all: %v", all)
+	}
+	stop := errors.New("stop")
+	wants(t, s.All(func(directory.Entry) error { return stop }), stop)
+}
+
+func compareAndSet(t *testing.T, s *store.Store) {
+	e := Entry(0, "Kite", "flies")
+	must(t, s.Put(t.Context(), e, 0))
+	wants(t, s.Put(t.Context(), e, 0), directory.ErrExists)
+	e.Version = 2
+	must(t, s.Put(t.Context(), e, 1))
+	wants(t, s.Put(t.Context(), e, 1), directory.ErrConflict)
+	if err := s.Put(t.Context(), e, 7); err == nil {
+		t.Error("a version that does not follow is stored")
+	}
+	missing := Entry(1, "Kite", "flies")
+	missing.Version = 2
+	wants(t, s.Put(t.Context(), missing, 1), directory.ErrNotFound)
+}
+
+func tombstone(t *testing.T, s *store.Store) {
+	e := Entry(0, "Kite", "flies")
+	must(t, s.Put(t.Context(), e, 0))
+	end := directory.Tombstone{AIC: e.AIC, State: directory.Withdrawn, Version: 2, At: Now, Reason: "test"}
+	late := end
+	late.Version = 4
+	wants(t, s.Tombstone(t.Context(), late, 3), directory.ErrConflict)
+	must(t, s.Tombstone(t.Context(), end, 1))
+	_, err := s.Get(e.AIC)
+	wants(t, err, directory.ErrNotFound)
+	got, err := s.Ended(e.AIC)
+	must(t, err)
+	if got != end {
+		t.Errorf("tombstone %+v", got)
+	}
+	wants(t, s.Put(t.Context(), e, 0), directory.ErrExists)
+	wants(t, s.Reserve(t.Context(), e.AIC, Now), directory.ErrExists)
+	wants(t, s.Tombstone(t.Context(), end, 1), directory.ErrNotFound)
+	_, err = s.Ended(AIC(1))
+	wants(t, err, directory.ErrNotFound)
+}
+
+func reserve(t *testing.T, s *store.Store) {
+	must(t, s.Reserve(t.Context(), AIC(0), Now))
+	wants(t, s.Reserve(t.Context(), AIC(0), Now), directory.ErrExists)
+	must(t, s.Put(t.Context(), Entry(0, "Kite", "flies"), 0)) // what it was reserved for
+	must(t, s.Put(t.Context(), Entry(1, "Kite", "flies"), 0))
+	wants(t, s.Reserve(t.Context(), AIC(1), Now), directory.ErrExists)
+}
+
+func due(t *testing.T, s *store.Store) {
+	for n, after := range []time.Duration{3 * time.Second, 1 * time.Second, 2 * time.Second, 0} {
+		e := Entry(n, "Kite", "flies")
+		if after > 0 {
+			e.ExpiresAt = Now.Add(after)
+		}
+		must(t, s.Put(t.Context(), e, 0))
+	}
+	check := func(now time.Time, limit int, want ...string) {
+		t.Helper()
+		got, err := s.Due(now, limit)
+		must(t, err)
+		if !slices.Equal(got, want) {
+			t.Errorf("due %v, want %v", got, want)
+		}
+	}
+	check(Now, 10)
+	check(Now.Add(2*time.Second), 10, AIC(1), AIC(2))
+	check(Now.Add(time.Hour), 1, AIC(1))
+	later := Entry(1, "Kite", "flies")
+	later.Version, later.ExpiresAt = 2, Now.Add(time.Minute)
+	must(t, s.Put(t.Context(), later, 1))
+	must(t, s.Tombstone(t.Context(), directory.Tombstone{AIC: AIC(2), State: directory.Expired, Version: 2, At: Now}, 1))
+	check(Now.Add(10*time.Second), 10, AIC(0))
+	check(Now.Add(time.Hour), 10, AIC(0), AIC(1))
+}
+
+func changes(t *testing.T, s *store.Store) {
+	e := Entry(0, "Kite", "flies")
+	must(t, s.Put(t.Context(), e, 0))
+	wants(t, s.Put(t.Context(), e, 0), directory.ErrExists) // no change, no record
+	must(t, s.Put(t.Context(), Entry(1, "Kite", "flies"), 0))
+	must(t, s.Tombstone(t.Context(), directory.Tombstone{AIC: e.AIC, State: directory.Revoked, Version: 2, At: Now}, 1))
+	var got []store.Change
+	must(t, s.Changes(1, func(c store.Change) error { got = append(got, c); return nil }))
+	want := []store.Change{{Seq: 2, AIC: AIC(1), State: 1, Version: 1, AtMS: Now.UnixMilli()}, {Seq: 3, AIC: AIC(0), State: 5, Version: 2, AtMS: Now.UnixMilli()}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+}
+
+func tokens(t *testing.T, s *store.Store) {
+	hash := sha256.Sum256([]byte("secret"))
+	wants(t, s.UseToken(t.Context(), hash, func(b []byte) ([]byte, error) { return b, nil }), directory.ErrNotFound)
+	must(t, s.PutToken(t.Context(), hash, []byte("two uses")))
+	wants(t, s.PutToken(t.Context(), hash, nil), directory.ErrExists)
+	refused := errors.New("expired")
+	wants(t, s.UseToken(t.Context(), hash, func([]byte) ([]byte, error) { return nil, refused }), refused)
+	must(t, s.UseToken(t.Context(), hash, func(b []byte) ([]byte, error) {
+		if string(b) != "two uses" {
+			t.Errorf("record %q", b)
+		}
+		return []byte("one use"), nil
+	}))
+	must(t, s.UseToken(t.Context(), hash, func(b []byte) ([]byte, error) {
+		if string(b) != "one use" {
+			t.Errorf("record %q", b)
+		}
+		return nil, nil
+	}))
+	wants(t, s.UseToken(t.Context(), hash, func(b []byte) ([]byte, error) { return b, nil }), directory.ErrNotFound)
+}
+
+// tokenOnce lets many use one token at once: exactly one may.
+func tokenOnce(t *testing.T, s *store.Store) {
+	hash := sha256.Sum256([]byte("secret"))
+	must(t, s.PutToken(t.Context(), hash, []byte("fresh")))
+	used := errors.New("used")
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	won := 0
+	for range 32 {
+		wg.Go(func() {
+			err := s.UseToken(context.Background(), hash, func(b []byte) ([]byte, error) {
+				if string(b) != "fresh" {
+					return nil, used
+				}
+				return []byte("used"), nil
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				won++
+			} else if !errors.Is(err, used) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if won != 1 {
+		t.Errorf("%d used it", won)
+	}
+}
+
+func meta(t *testing.T, s *store.Store) {
+	_, err := s.Meta("epoch")
+	wants(t, err, directory.ErrNotFound)
+	must(t, s.SetMeta(t.Context(), "epoch", []byte("7")))
+	must(t, s.SetMeta(t.Context(), "bundle/a.example", []byte("a")))
+	must(t, s.SetMeta(t.Context(), "bundle/b.example", []byte{}))
+	if b, err := s.Meta("epoch"); err != nil || string(b) != "7" {
+		t.Errorf("epoch %q, %v", b, err)
+	}
+	all, err := s.Metas("bundle/")
+	must(t, err)
+	if diff := cmp.Diff(map[string][]byte{"bundle/a.example": []byte("a"), "bundle/b.example": {}}, all); diff != "" {
+		t.Errorf("bundles (-want +got):\n%s", diff)
+	}
+	must(t, s.SetMeta(t.Context(), "epoch", nil))
+	_, err = s.Meta("epoch")
+	wants(t, err, directory.ErrNotFound)
+	if s.SetMeta(t.Context(), "large", make([]byte, store.MaxValue+1)) == nil {
+		t.Error("a value over the limit is stored")
+	}
+}
+
+func manyWriters(t *testing.T, s *store.Store) {
+	var wg sync.WaitGroup
+	for n := range 200 {
+		wg.Go(func() {
+			if err := s.Put(context.Background(), Entry(n, "Kite", "flies"), 0); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Get(AIC(n)); err != nil { // acknowledged is readable
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	count := 0
+	must(t, s.All(func(directory.Entry) error { count++; return nil }))
+	if count != 200 {
+		t.Errorf("%d entries", count)
+	}
+}
+
+// largeWrites queues more than one commit may take.
+func largeWrites(t *testing.T, s *store.Store) {
+	var wg sync.WaitGroup
+	for n := range 24 {
+		wg.Go(func() {
+			if err := s.SetMeta(context.Background(), fmt.Sprint("large", n), make([]byte, store.MaxValue)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	all, err := s.Metas("large")
+	must(t, err)
+	if len(all) != 24 {
+		t.Errorf("%d values", len(all))
+	}
+}
+
+func closed(t *testing.T, s *store.Store) {
+	must(t, s.Close())
+	must(t, s.Close())
+	wants(t, s.Put(t.Context(), Entry(0, "Kite", "flies"), 0), directory.ErrClosed)
+	wants(t, s.SetMeta(t.Context(), "a", nil), directory.ErrClosed)
+	_, err := s.Get(AIC(0))
+	wants(t, err, directory.ErrClosed)
+	wants(t, s.All(func(directory.Entry) error { return nil }), directory.ErrClosed)
+}
+
+// closeAmongWriters closes while others write: each gets nil or ErrClosed, and nobody hangs.
+func closeAmongWriters(t *testing.T, s *store.Store) {
+	var wg sync.WaitGroup
+	for n := range 100 {
+		wg.Go(func() {
+			if err := s.Put(context.Background(), Entry(n, "Kite", "flies"), 0); err != nil && !errors.Is(err, directory.ErrClosed) {
+				t.Error(err)
+			}
+			if _, err := s.Get(AIC(n)); err != nil && !errors.Is(err, directory.ErrClosed) && !errors.Is(err, directory.ErrNotFound) {
+				t.Error(err)
+			}
+		})
+		if n == 50 {
+			wg.Go(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+func canceled(t *testing.T, s *store.Store) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := s.SetMeta(ctx, "a", []byte("b"))
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}

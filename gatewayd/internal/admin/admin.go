@@ -1,0 +1,173 @@
+// Package admin is gatewayd's control socket: what its verbs ask of a running gateway, as JSON calls. The calls are the
+// operator's; whoever may open the socket may do all of them.
+package admin
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"agentgw/directory/semreq"
+	"agentgw/internal/control"
+)
+
+// Gateway is what the socket shows and changes.
+type Gateway interface {
+	Status() Status
+	Agents() []AgentRow
+	Peers() []PeerRow
+	Digests() []DigestRow
+	CreateToken(ctx context.Context, r TokenRequest) (TokenAnswer, error)
+	Resolve(ctx context.Context, r ResolveRequest) (ResolveAnswer, error)
+	ReloadPeers(ctx context.Context) error
+	Withdraw(ctx context.Context, r WithdrawRequest) error
+}
+
+// Status is `gatewayd status`.
+type Status struct {
+	Gateway  string     `json:"gateway"` // AIC
+	Domain   string     `json:"domain"`
+	Version  string     `json:"version"`
+	Listen   string     `json:"listen"`
+	UptimeS  int64      `json:"uptime_s"`
+	Agents   int        `json:"agents"`   // registered and offered
+	Attached int        `json:"attached"` // of these, here now
+	Peers    []PeerRow  `json:"peers"`
+	Requests Requests   `json:"requests"`
+	Domains  []TrustRow `json:"domains"` // whose word this gateway takes
+}
+
+// Requests counts since the start.
+type Requests struct {
+	Answered  uint64 `json:"answered"`
+	Forwarded uint64 `json:"forwarded"`
+}
+
+// TrustRow is one accepted bundle.
+type TrustRow struct {
+	Domain      string   `json:"domain"`
+	Source      string   `json:"source"` // own, configured, introduced
+	By          []string `json:"by,omitempty"`
+	Fingerprint string   `json:"fingerprint"`
+	Seq         uint64   `json:"seq"`
+}
+
+// PeerRow is one neighbour.
+type PeerRow struct {
+	Domain  string `json:"domain"`
+	Gateway string `json:"gateway,omitempty"`
+	Role    string `json:"role"`
+	State   string `json:"state"` // idle, connect, open, up, stale
+	Acked   bool   `json:"acked"` // the peer has applied all that we have for it
+	Entries int    `json:"entries"`
+	RTTMS   int64  `json:"rtt_ms,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// AgentRow is one agent of the directory.
+type AgentRow struct {
+	AIC          string    `json:"aic"`
+	Name         string    `json:"name"`
+	State        string    `json:"state"`
+	Attached     bool      `json:"attached"`
+	Visibility   string    `json:"visibility"`
+	Version      uint64    `json:"version"`
+	Skills       []string  `json:"skills"`
+	LastModified time.Time `json:"last_modified"`
+}
+
+// DigestRow is one digest entry of the table.
+type DigestRow struct {
+	Origin string   `json:"origin"` // gateway AIC
+	Domain string   `json:"domain"`
+	NS     string   `json:"ns"`
+	Label  string   `json:"label"`
+	Path   []string `json:"path,omitempty"`
+	Via    string   `json:"via,omitempty"` // neighbour; empty for our own
+	Stale  bool     `json:"stale,omitempty"`
+}
+
+// TokenRequest asks for an enrolment token.
+type TokenRequest struct {
+	LifeS int64    `json:"life_s,omitempty"`
+	Scope []string `json:"scope,omitempty"`
+	Note  string   `json:"note,omitempty"`
+}
+
+// TokenAnswer holds the token: a secret, shown once.
+type TokenAnswer struct {
+	Token   string    `json:"token"`
+	Expires time.Time `json:"expires"`
+}
+
+// ResolveRequest asks the gateway to resolve in its own name.
+type ResolveRequest struct {
+	Query       semreq.Query       `json:"query"`
+	Want        uint8              `json:"want,omitempty"`
+	Breadth     uint8              `json:"breadth,omitempty"`
+	Parallel    bool               `json:"parallel,omitempty"`
+	LocalOnly   bool               `json:"local_only,omitempty"`
+	BudgetMS    uint64             `json:"budget_ms,omitempty"`
+	Constraints semreq.Constraints `json:"constraints,omitzero"`
+}
+
+// ResolveAnswer is a resolution.
+type ResolveAnswer struct {
+	Status    string   `json:"status"`
+	Code      string   `json:"code"`
+	Results   []Result `json:"results"`
+	Route     []string `json:"route,omitempty"` // gateways, the resolving one first
+	Hops      int      `json:"hops"`
+	Reasons   []Reason `json:"reasons,omitempty"`
+	ElapsedMS uint64   `json:"elapsed_ms"`
+}
+
+// Result is one capability found.
+type Result struct {
+	AIC        string       `json:"aic"`
+	Capability string       `json:"capability"`
+	Domain     string       `json:"domain"`
+	Gateway    string       `json:"gateway"`
+	Score      uint16       `json:"score"` // per ten thousand, by its own gateway
+	Skill      semreq.Skill `json:"skill"`
+}
+
+// Reason is why a gateway did not answer.
+type Reason struct {
+	Gateway string `json:"gateway,omitempty"`
+	Code    string `json:"code"`
+	Name    string `json:"name"`
+}
+
+// WithdrawRequest takes an agent out of the directory for good.
+type WithdrawRequest struct {
+	AIC    string `json:"aic"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// None is an empty body.
+type None struct{}
+
+// Handler is the socket's calls.
+func Handler(g Gateway) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/status", control.Handle(func(context.Context, None) (Status, error) { return g.Status(), nil }))
+	mux.HandleFunc("POST /v1/agents", control.Handle(func(context.Context, None) ([]AgentRow, error) { return list(g.Agents()), nil }))
+	mux.HandleFunc("POST /v1/peers", control.Handle(func(context.Context, None) ([]PeerRow, error) { return list(g.Peers()), nil }))
+	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return list(g.Digests()), nil }))
+	mux.HandleFunc("POST /v1/token", control.Handle(g.CreateToken))
+	mux.HandleFunc("POST /v1/resolve", control.Handle(g.Resolve))
+	mux.HandleFunc("POST /v1/peers/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadPeers(ctx) }))
+	mux.HandleFunc("POST /v1/agents/withdraw", control.Handle(func(ctx context.Context, r WithdrawRequest) (None, error) {
+		return None{}, g.Withdraw(ctx, r)
+	}))
+	return mux
+}
+
+// list makes JSON say [] and not null.
+func list[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
+}

@@ -1,0 +1,148 @@
+package app
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"agentgw/config"
+	"agentgw/internal/daemon"
+	"agentgw/internal/identity"
+)
+
+// PeerOptions is what `gatewayd peer add` is told.
+type PeerOptions struct {
+	Bundle      string // file
+	Fingerprint string
+	Addresses   []string
+	Role        string
+	Transit     bool
+	Introduces  []string
+	Upstream    bool
+}
+
+// PeerResult is what `gatewayd peer add` did.
+type PeerResult struct {
+	Domain      string `json:"domain"`
+	File        string `json:"file"`
+	Fingerprint string `json:"fingerprint"`
+	Running     bool   `json:"running"` // the running gateway uses it already
+}
+
+// AddPeer checks a peer's bundle against everything that is trusted already and writes its policy row with a copy of the
+// bundle beside it. A row of the same domain is replaced.
+func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
+	raw, err := os.ReadFile(o.Bundle)
+	if err != nil {
+		return nil, fmt.Errorf("read the peer's bundle: %w", err)
+	}
+	b, err := identity.ParseBundle(raw)
+	if err != nil {
+		return nil, fmt.Errorf("bundle file %s: %w", o.Bundle, err)
+	}
+	fingerprint := identity.FingerprintText(b.Fingerprint)
+	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, fingerprint) {
+		return nil, fmt.Errorf("bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, fingerprint, o.Fingerprint)
+	}
+	if err := checkAgainstHome(cfg, raw, b.Domain); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.PeersDir, 0o755); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(cfg.PeersDir, b.Domain+".yaml")
+	if err := renameio.WriteFile(filepath.Join(cfg.PeersDir, b.Domain+".bundle"), raw, 0o644); err != nil {
+		return nil, err
+	}
+	row := peerYAML(b.Domain, fingerprint, o)
+	if err := renameio.WriteFile(file, []byte(row), 0o644); err != nil {
+		return nil, err
+	}
+	if _, err := config.LoadPeer(file); err != nil {
+		os.Remove(file)
+		return nil, &daemon.UsageError{Err: err}
+	}
+	return &PeerResult{Domain: b.Domain, File: file, Fingerprint: fingerprint}, nil
+}
+
+// checkAgainstHome refuses a bundle that the gateway would refuse when it starts.
+func checkAgainstHome(cfg *config.Gateway, raw []byte, domain string) error {
+	own, err := os.ReadFile(filepath.Join(cfg.StateDir, fileBundle))
+	if err != nil {
+		return fmt.Errorf("read own bundle: %w; `gatewayd init` makes a domain", err)
+	}
+	trust, err := identity.NewTrust(own, now)
+	if err != nil {
+		return err
+	}
+	rows, err := config.LoadPeers(cfg.PeersDir)
+	if err != nil {
+		return &daemon.UsageError{Err: err}
+	}
+	for _, r := range rows {
+		if r.Domain == domain {
+			continue
+		}
+		if err := configure(trust, r); err != nil {
+			return err
+		}
+	}
+	_, err = trust.Configure(raw, [32]byte{})
+	return err
+}
+
+// configure gives a policy row's bundle to trust.
+func configure(trust *identity.Trust, r *config.Peer) error {
+	raw, err := os.ReadFile(r.Bundle)
+	if err != nil {
+		return fmt.Errorf("bundle of the peer %s: %w", r.Domain, err)
+	}
+	var pin [32]byte
+	if r.Fingerprint != "" {
+		if pin, err = identity.ParseFingerprint(r.Fingerprint); err != nil {
+			return err
+		}
+	}
+	a, err := trust.Configure(raw, pin)
+	if err != nil {
+		return err
+	}
+	if a.Domain != r.Domain {
+		return fmt.Errorf("policy row of %s names the bundle of %s: %s", r.Domain, a.Domain, r.Bundle)
+	}
+	return nil
+}
+
+func peerYAML(domain, fingerprint string, o PeerOptions) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# policy row: what this domain grants %s; what is not granted is denied\n", domain)
+	fmt.Fprintf(&b, "domain: %s\nrole: %s            # what the peer is to us\n", domain, o.Role)
+	if len(o.Addresses) > 0 {
+		fmt.Fprintf(&b, "addresses: [%s]\n", quoted(o.Addresses))
+	}
+	fmt.Fprintf(&b, "bundle: %s.bundle\nfingerprint: %s\n", domain, fingerprint)
+	fmt.Fprintf(&b, "may_query: [\"agw.discover\", \"acps.skill.invoke:*\"]\n")
+	export := "own"
+	if o.Transit {
+		export = "transit"
+	}
+	fmt.Fprintf(&b, "export: %s\n", export)
+	if len(o.Introduces) > 0 {
+		fmt.Fprintf(&b, "introduces: [%s]\n", quoted(o.Introduces))
+	}
+	if o.Upstream {
+		fmt.Fprintln(&b, "upstream: true")
+	}
+	return b.String()
+}
+
+func quoted(list []string) string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(out, ", ")
+}

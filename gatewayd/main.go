@@ -1,0 +1,302 @@
+// Command gatewayd is the Agent Gateway: it registers agents, keeps their capabilities, exchanges digests with peer gateways
+// and resolves semantic requests. Its other verbs are the operator's.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"agentgw/config"
+	"agentgw/directory/semreq"
+	"agentgw/gatewayd/internal/admin"
+	"agentgw/gatewayd/internal/app"
+	"agentgw/internal/control"
+	"agentgw/internal/daemon"
+	"agentgw/internal/frame"
+)
+
+func main() { os.Exit(run()) }
+
+// options are the flags of every verb.
+type options struct {
+	out     daemon.Output
+	config  string
+	control string
+}
+
+func run() int {
+	o := &options{}
+	root := &cobra.Command{Use: "gatewayd", Short: "Agent Gateway for the Internet of Agents"}
+	o.out.Flag(root)
+	root.PersistentFlags().StringVar(&o.config, "config", "gatewayd.yaml", "configuration file")
+	root.PersistentFlags().StringVar(&o.control, "control", "", "control socket of the running gateway (default: the one of the configuration)")
+	root.AddCommand(initCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), agentsCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o), versionCmd(o))
+	return daemon.Execute(root, &o.out)
+}
+
+// client is the control socket of the running gateway.
+func (o *options) client() (*control.Client, error) {
+	if o.control != "" {
+		return control.NewClient(o.control), nil
+	}
+	cfg, err := config.LoadGateway(o.config)
+	if err != nil {
+		return nil, &daemon.UsageError{Err: fmt.Errorf("%w\n(or name the socket with --control)", err)}
+	}
+	return control.NewClient(cfg.Control), nil
+}
+
+// show asks the gateway one thing without arguments and prints the answer.
+func show[T any](o *options, path string, text func(io.Writer, T)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		c, err := o.client()
+		if err != nil {
+			return err
+		}
+		var v T
+		if err := c.Call(cmd.Context(), path, admin.None{}, &v); err != nil {
+			return err
+		}
+		return o.out.Print(cmd.OutOrStdout(), v, func(w io.Writer) { text(w, v) })
+	}
+}
+
+func initCmd(o *options) *cobra.Command {
+	var in app.InitOptions
+	cmd := &cobra.Command{
+		Use: "init --domain NAME", Short: "make a domain: keys, certificates, trust bundle, configuration", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			done, err := app.Init(in)
+			if err != nil {
+				return err
+			}
+			return o.out.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+				fmt.Fprintf(w, "domain       %s\ngateway      %s\nAMC          %s\nconfig       %s\nbundle       %s\nfingerprint  %s\n\n",
+					done.Domain, done.Gateway, done.AMC, done.Config, done.Bundle, done.Fingerprint)
+				fmt.Fprintf(w, "start it with:   gatewayd run --config %s\npeers need the bundle file, and should compare the fingerprint by another way\n", done.Config)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&in.Domain, "domain", "", "name of the Agent Autonomous Domain, such as hospital.example")
+	f.StringVar(&in.Dir, "dir", ".", "folder that gets gatewayd.yaml and the state")
+	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
+	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
+	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents")
+	cmd.MarkFlagRequired("domain")
+	return cmd
+}
+
+func runCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "run", Short: "run the gateway until SIGINT or SIGTERM", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.LoadGateway(o.config)
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			return app.Run(cfg, os.Stderr)
+		},
+	}
+}
+
+func tokenCmd(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "token", Short: "enrolment tokens"}
+	var life time.Duration
+	var in admin.TokenRequest
+	create := &cobra.Command{
+		Use: "create", Short: "print a token that enrols one agent, once; it is a secret", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			in.LifeS = int64(life.Seconds())
+			var t admin.TokenAnswer
+			if err := c.Call(cmd.Context(), "/v1/token", in, &t); err != nil {
+				return err
+			}
+			return o.out.Print(cmd.OutOrStdout(), t, func(w io.Writer) { fmt.Fprintln(w, t.Token) })
+		},
+	}
+	f := create.Flags()
+	f.DurationVar(&life, "life", 10*time.Minute, "how long it may be used")
+	f.StringSliceVar(&in.Scope, "scope", nil, "what its agent may be granted at most (default agw.discover,acps.skill.invoke:*)")
+	f.StringVar(&in.Note, "note", "", "for whom it is")
+	cmd.AddCommand(create)
+	return cmd
+}
+
+func peerCmd(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "peer", Short: "peer domains"}
+	var in app.PeerOptions
+	add := &cobra.Command{
+		Use: "add --bundle FILE", Short: "trust a peer domain and exchange digests with it", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.LoadGateway(o.config)
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			done, err := app.AddPeer(cfg, in)
+			if err != nil {
+				return err
+			}
+			socket := cfg.Control
+			if o.control != "" {
+				socket = o.control
+			}
+			err = control.NewClient(socket).Call(cmd.Context(), "/v1/peers/reload", admin.None{}, &admin.None{})
+			done.Running = err == nil
+			if err != nil && frame.CodeOf(err) != frame.UpstreamFailed {
+				return fmt.Errorf("%s is written, but the running gateway does not take it: %w", done.File, err)
+			}
+			return o.out.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+				fmt.Fprintf(w, "peer %s added in %s\nits bundle is signed by %s: compare it with the peer's operator\n", done.Domain, done.File, done.Fingerprint)
+				if !done.Running {
+					fmt.Fprintln(w, "no gateway is running on this configuration; it will be used at the next start")
+				}
+			})
+		},
+	}
+	f := add.Flags()
+	f.StringVar(&in.Bundle, "bundle", "", "the peer's bundle file (bundle.cbor of its state folder)")
+	f.StringVar(&in.Fingerprint, "fingerprint", "", "sha256:… of the key that signed it, as its operator told you")
+	f.StringSliceVar(&in.Addresses, "address", nil, "host:port of its gateway; without one this gateway waits to be dialled")
+	f.StringVar(&in.Role, "role", "peer", "what the peer is to us: peer, customer or provider")
+	f.BoolVar(&in.Transit, "transit", false, "pass on to it what we learn from others")
+	f.StringSliceVar(&in.Introduces, "introduces", nil, "domains whose bundles we take from it, such as *.example")
+	f.BoolVar(&in.Upstream, "upstream", false, "ask it as the last resort")
+	add.MarkFlagRequired("bundle")
+	ls := &cobra.Command{
+		Use: "list", Short: "neighbours and how they stand", Args: daemon.Args(cobra.NoArgs),
+		RunE: show(o, "/v1/peers", printPeers),
+	}
+	cmd.AddCommand(add, ls)
+	return cmd
+}
+
+func agentsCmd(o *options) *cobra.Command {
+	ls := show(o, "/v1/agents", func(w io.Writer, rows []admin.AgentRow) {
+		t := table(w, "AIC", "NAME", "STATE", "ATTACHED", "VISIBILITY", "SKILLS")
+		for _, r := range rows {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\n", r.AIC, r.Name, r.State, r.Attached, r.Visibility, strings.Join(r.Skills, " "))
+		}
+		t.Flush()
+	})
+	cmd := &cobra.Command{Use: "agents", Short: "agents of this gateway's directory", Args: daemon.Args(cobra.NoArgs), RunE: ls}
+	var in admin.WithdrawRequest
+	withdraw := &cobra.Command{
+		Use: "withdraw AIC", Short: "take an agent out of the directory for good; its AIC is never used again", Args: daemon.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			in.AIC = args[0]
+			if err := c.Call(cmd.Context(), "/v1/agents/withdraw", in, &admin.None{}); err != nil {
+				return err
+			}
+			return o.out.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is withdrawn\n", in.AIC) })
+		},
+	}
+	withdraw.Flags().StringVar(&in.Reason, "reason", "", "kept with the tombstone")
+	cmd.AddCommand(withdraw)
+	return cmd
+}
+
+func digestsCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "digests", Short: "capability digests known here", Args: daemon.Args(cobra.NoArgs),
+		RunE: show(o, "/v1/digests", func(w io.Writer, rows []admin.DigestRow) {
+			t := table(w, "DOMAIN", "NS", "LABEL", "PATH", "STALE")
+			for _, r := range rows {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\n", r.Domain, r.NS, r.Label, strings.Join(r.Path, " "), r.Stale)
+			}
+			t.Flush()
+		}),
+	}
+}
+
+func resolveCmd(o *options) *cobra.Command {
+	var in admin.ResolveRequest
+	var budget time.Duration
+	cmd := &cobra.Command{
+		Use: "resolve TEXT", Short: "resolve a semantic request in the gateway's own name", Args: daemon.Args(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			in.Query.Text, in.BudgetMS = strings.Join(args, " "), uint64(budget.Milliseconds())
+			var a admin.ResolveAnswer
+			if err := c.Call(cmd.Context(), "/v1/resolve", in, &a); err != nil {
+				return err
+			}
+			return o.out.Print(cmd.OutOrStdout(), a, func(w io.Writer) {
+				for _, r := range a.Results {
+					fmt.Fprintf(w, "%5.2f %%  %s  (%s)\n         %s\n", float64(r.Score)/100, r.Skill.Name, r.Domain, r.Capability)
+				}
+				fmt.Fprintf(w, "%s over %d hop(s) in %d ms\n", a.Status, a.Hops, a.ElapsedMS)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.Uint8Var(&in.Want, "want", semreq.DefaultWant, "results wanted")
+	f.Uint8Var(&in.Breadth, "breadth", semreq.DefaultBreadth, "neighbours that may be asked in all")
+	f.BoolVar(&in.Parallel, "parallel", false, "ask at once, and beside an own match")
+	f.BoolVar(&in.LocalOnly, "local", false, "ask nobody else")
+	f.DurationVar(&budget, "budget", semreq.DefaultBudgetMS*time.Millisecond, "time that it may take")
+	f.Uint16Var(&in.Constraints.MinScore, "min-score", 0, "least score, per ten thousand (default: the gateway's bar)")
+	return cmd
+}
+
+func statusCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "how the running gateway stands", Args: daemon.Args(cobra.NoArgs),
+		RunE: show(o, "/v1/status", func(w io.Writer, s admin.Status) {
+			fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\n\n",
+				s.Gateway, s.Domain, s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded)
+			printPeers(w, s.Peers)
+			t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")
+			for _, d := range s.Domains {
+				source := d.Source
+				if len(d.By) > 0 {
+					source += " by " + strings.Join(d.By, ", ")
+				}
+				fmt.Fprintf(t, "%s\t%s\t%s\n", d.Domain, source, d.Fingerprint)
+			}
+			t.Flush()
+		}),
+	}
+}
+
+func versionCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.out.Print(cmd.OutOrStdout(), map[string]string{"version": daemon.Version()}, func(w io.Writer) {
+				fmt.Fprintln(w, daemon.VersionLine("gatewayd"))
+			})
+		},
+	}
+}
+
+func printPeers(w io.Writer, rows []admin.PeerRow) {
+	t := table(w, "PEER", "ROLE", "STATE", "ACKED", "ENTRIES", "RTT", "LAST ERROR")
+	for _, p := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%d ms\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, p.RTTMS, p.Error)
+	}
+	t.Flush()
+}
+
+func table(w io.Writer, head ...string) *tabwriter.Writer {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(head, "\t"))
+	return t
+}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"agentgw/internal/frame"
+)
+
+// Output is how a verb prints: people's text, or one JSON value on one line.
+type Output struct{ format string }
+
+// Flag adds -o to a command and everything below it.
+func (o *Output) Flag(cmd *cobra.Command) {
+	cmd.PersistentFlags().StringVarP(&o.format, "output", "o", "text", "text or json")
+}
+
+// JSON says that the caller asked for JSON.
+func (o *Output) JSON() bool { return o.format == "json" }
+
+// Print writes v as JSON, or has text write it for people.
+func (o *Output) Print(w io.Writer, v any, text func(io.Writer)) error {
+	switch o.format {
+	case "json":
+		return json.NewEncoder(w).Encode(v)
+	case "text":
+		text(w)
+		return nil
+	}
+	return Usagef("output %q: use text or json", o.format)
+}
+
+// Execute runs the root command and returns the exit code of the process. Errors go to stderr, and with -o json to stdout
+// too, as `{"error":{…}}`.
+func Execute(root *cobra.Command, out *Output) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return Usagef("%w; `%s --help` lists the flags", err, cmd.CommandPath())
+	})
+	err := root.Execute()
+	if err != nil && strings.HasPrefix(err.Error(), "unknown command") {
+		err = &UsageError{err}
+	}
+	if err == nil {
+		return ExitDone
+	}
+	code := ExitCode(err)
+	var silent *SilentError
+	if errors.As(err, &silent) {
+		return code
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	if out.JSON() {
+		c := frame.CodeOf(err)
+		json.NewEncoder(os.Stdout).Encode(map[string]any{"error": map[string]any{
+			"code": c.Hex(), "name": c.String(), "message": err.Error(), "exit": code,
+		}})
+	}
+	return code
+}
+
+// SilentError has been told to the user already; it only sets the exit code.
+type SilentError struct{ Err error }
+
+func (e *SilentError) Error() string { return e.Err.Error() }
+func (e *SilentError) Unwrap() error { return e.Err }
+
+// Args adapts a check of arguments so that its mistakes exit with 2.
+func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return Usagef("%w; usage: %s", err, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// ReadSecret reads a secret from a file, or from stdin when the name is "-": never from an argument, which every user of
+// the machine can read.
+func ReadSecret(name string, stdin io.Reader) (string, error) {
+	if name == "-" {
+		b, err := io.ReadAll(io.LimitReader(stdin, 64<<10))
+		return strings.TrimSpace(string(b)), err
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
