@@ -50,7 +50,7 @@ type Config struct {
 type Agent struct {
 	cfg     Config
 	log     *slog.Logger
-	running sync.WaitGroup // goroutines of initiated sessions
+	running sync.WaitGroup // initiated sessions; added to under mu
 
 	mu       sync.Mutex // guards what follows; never held across I/O or a callback
 	offers   *session.Offers
@@ -251,14 +251,16 @@ func (a *Agent) room(remote session.Remote) error {
 	return nil
 }
 
-func (a *Agent) forget(s *Session, until time.Time) {
+// forget says whether the session was known: a refused one may bear the sid of one that lives.
+func (a *Agent) forget(s *Session, until time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sessions[s.sid] != s {
-		return
+		return false
 	}
 	delete(a.sessions, s.sid)
 	a.tombs.Add(s.sid, until, time.Now())
+	return true
 }
 
 func (a *Agent) find(sid wire.ID) *Session {

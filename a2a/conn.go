@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,10 +142,16 @@ func (s *Session) send(m wire.Message) {
 	}
 }
 
-// lost notes why, and ends the session without another word.
+// lost notes why, and ends the session without another word. A session that is closing has no more use for its control stream:
+// what runs may still end, as long as the connection lives.
 func (s *Session) lost(cause error) {
 	s.mu.Lock()
-	if s.cause == nil {
+	state := s.machine.State()
+	if state == session.Closed || state == session.Closing && s.conn.Err() == nil {
+		s.mu.Unlock()
+		return
+	}
+	if s.cause == nil && state != session.Closing {
 		s.cause = cause
 	}
 	s.mu.Unlock()
@@ -152,19 +160,28 @@ func (s *Session) lost(cause error) {
 
 func (s *Session) release(e session.Released) {
 	s.mu.Lock()
-	for stream := range s.streams {
+	running := slices.Collect(maps.Keys(s.streams))
+	s.mu.Unlock()
+	for _, stream := range running {
 		stream.Reset(frame.SessionUnknown)
 	}
-	s.mu.Unlock()
-	s.agent.forget(s, e.Until)
-	s.agent.cfg.Outcomes.Ended(s.sid, time.Now())
+	if s.agent.forget(s, e.Until) {
+		s.agent.cfg.Outcomes.Ended(s.sid, time.Now())
+	}
 	s.agent.log.Debug("session_released", "sid", s.sid, "peer", s.remote.AIC, "code", e.Code.Hex())
 	close(s.released)
 }
 
-// run writes the control stream and keeps the machine's time until the session is released. It returns after the reader has.
+// run owns the session until it is over: it starts the reader, and returns after it.
 func (s *Session) run() {
 	defer close(s.done)
+	go s.read()
+	s.write()
+	<-s.readDone
+}
+
+// write writes the control stream and keeps the machine's time until the session is released.
+func (s *Session) write() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	draining, ended := s.conn.Draining(), s.conn.Context().Done()
@@ -203,7 +220,6 @@ func (s *Session) untilTick() time.Duration {
 
 // finish sends what is still to be said, and gives the peer a moment to end its side, so that our last frame arrives.
 func (s *Session) finish() {
-	defer func() { <-s.readDone }()
 	for {
 		select {
 		case m := <-s.outbox:
@@ -249,6 +265,17 @@ func (s *Session) readFailed(err error) {
 		err = connErr
 	}
 	s.lost(err)
+	closeIfFatal(s.conn, err)
+}
+
+// closeIfFatal closes the connection of a peer that breaks the framing: nothing after it can be trusted.
+func closeIfFatal(conn *endpoint.Conn, err error) bool {
+	code := frame.CodeOf(err)
+	fatal := code >= frame.FrameTooLarge && code <= frame.Version
+	if fatal {
+		conn.Close(code, "")
+	}
+	return fatal
 }
 
 func (s *Session) received(m wire.Message) error {
@@ -292,8 +319,12 @@ func (s source) Next() (frame.Type, []byte, error) { return s.stream.ReadFrame(s
 
 // Initiate opens a session over a connection to the target, with the SAT that this agent's gateway handed over. It returns when
 // the target has accepted: a dial that succeeded proves nothing (TLS 1.3 lets a client finish before the server has judged it).
-// It does not close conn.
+// It does not close conn, which may hold several sessions with the same target.
 func (a *Agent) Initiate(ctx context.Context, conn *endpoint.Conn, sat []byte) (*Session, error) {
+	return a.initiate(ctx, conn, sat, false)
+}
+
+func (a *Agent) initiate(ctx context.Context, conn *endpoint.Conn, sat []byte, ownsConn bool) (*Session, error) {
 	claims, err := token.ReadSAT(sat)
 	if err != nil {
 		return nil, err
@@ -322,12 +353,20 @@ func (a *Agent) Initiate(ctx context.Context, conn *endpoint.Conn, sat []byte) (
 	s.send(&wire.SessionInit{
 		Version: wire.Version, Sid: s.sid, Initiator: a.cfg.AIC, Target: claims.Audience, Cap: claims.Cap, SAT: sat, Params: session.DefaultParams(),
 	})
-	a.running.Go(s.run)
-	a.running.Go(s.read)
-	return s, s.waitOpen(ctx)
+	go func() {
+		defer a.running.Done()
+		s.run()
+		if ownsConn {
+			conn.Close(frame.OK, "")
+		}
+	}()
+	if err := s.waitOpen(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
-// begin makes an initiated session known.
+// begin makes an initiated session known, and counts its goroutine.
 func (a *Agent) begin(s *Session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -338,6 +377,7 @@ func (a *Agent) begin(s *Session) error {
 		return frame.Errorf(frame.State, "the session of this SAT is open already")
 	}
 	a.sessions[s.sid] = s
+	a.running.Add(1)
 	return nil
 }
 
@@ -354,10 +394,12 @@ func (s *Session) waitOpen(ctx context.Context) error {
 	if err := contextError(ctx); err != nil {
 		return err
 	}
-	if err := s.Err(); err != nil {
-		return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause != nil {
+		return s.cause
 	}
-	return frame.Errorf(frame.UpstreamFailed, "%s ended the session before it began", s.remote.AIC)
+	return frame.Errorf(s.machine.Reason(), "%s did not open the session", s.remote.AIC)
 }
 
 func configOf(sat token.SAT, role session.Role, params wire.Params) session.Config {
@@ -394,6 +436,7 @@ func (a *Agent) answer(conn *endpoint.Conn, control *endpoint.Stream, remote ses
 	if err != nil {
 		a.log.Warn("session_init_unreadable", "peer", remote.AIC, "err", err)
 		control.Reset(frame.CodeOf(err))
+		closeIfFatal(conn, err)
 		return
 	}
 	control.SetPriority(0, false)
@@ -412,10 +455,7 @@ func (a *Agent) answer(conn *endpoint.Conn, control *endpoint.Stream, remote ses
 		a.log.Info("session_accepted", "peer", remote.AIC, "sid", init.Sid, "cti", sat.ID, "cap", sat.Cap)
 		s.step(session.Admit{Params: params, Until: sat.Ends()})
 	}
-	var reader sync.WaitGroup
-	reader.Go(s.read)
 	s.run()
-	reader.Wait()
 }
 
 func retryAfter(code frame.Code) time.Duration {

@@ -47,7 +47,9 @@ func (a *Agent) exchange(ctx context.Context, conn *endpoint.Conn, data *endpoin
 		err = frame.Errorf(frame.UnexpectedFrame, "%v where a CTX_HDR was due", m.FrameType())
 	}
 	if err != nil {
-		a.refuse(data, err, false)
+		if !closeIfFatal(conn, err) {
+			a.refuse(data, err, false)
+		}
 		return
 	}
 	s := a.find(hdr.Sid)

@@ -93,16 +93,23 @@ func (a *Agent) verifyPeer(cs tls.ConnectionState) error {
 	return identity.VerifyPinned(remote.SPKI, time.Now)(cs)
 }
 
-// Connect dials the target of a SAT and pins its key. The first of the addresses that answers wins; each later one is tried
+// route is how this agent dials a target.
+type route struct {
+	endpoint    *endpoint.Endpoint
+	addrs       []string
+	certificate tls.Certificate
+}
+
+// connect dials the target of a SAT and pins its key. The first of the addresses that answers wins; each later one is tried
 // 250 ms after the one before it. A connection that it returns is not yet accepted by the target.
-func (a *Agent) Connect(ctx context.Context, ep *endpoint.Endpoint, addrs []string, cert tls.Certificate, sat token.SAT) (*endpoint.Conn, error) {
-	if len(addrs) == 0 {
+func (a *Agent) connect(ctx context.Context, r route, sat token.SAT) (*endpoint.Conn, error) {
+	if len(r.addrs) == 0 {
 		return nil, frame.Errorf(frame.UpstreamFailed, "no address of %s is known", sat.Audience)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	addrs = addrs[:min(len(addrs), maxAddresses)]
-	cred := endpoint.Credentials{Certificate: cert, Verify: identity.VerifyPinned(sat.TargetSPKI, time.Now)}
+	addrs := r.addrs[:min(len(r.addrs), maxAddresses)]
+	cred := endpoint.Credentials{Certificate: r.certificate, Verify: identity.VerifyPinned(sat.TargetSPKI, time.Now)}
 	type dialled struct {
 		conn *endpoint.Conn
 		err  error
@@ -116,21 +123,24 @@ func (a *Agent) Connect(ctx context.Context, ep *endpoint.Endpoint, addrs []stri
 				results <- dialled{err: contextError(ctx)}
 				return
 			}
-			conn, err := ep.Dial(ctx, addr, frame.ALPNAgent, session.ServerName(sat.Sid), cred)
+			conn, err := r.endpoint.Dial(ctx, addr, frame.ALPNAgent, session.ServerName(sat.Sid), cred)
 			results <- dialled{conn, err}
 		}()
 	}
 	var won *endpoint.Conn
 	var failed error
 	for range addrs {
-		switch r := <-results; {
-		case r.err == nil && won == nil:
-			won = r.conn
+		switch d := <-results; {
+		case d.err == nil && won == nil:
+			won = d.conn
 			cancel()
-		case r.err == nil:
-			r.conn.Close(frame.OK, "")
-		case failed == nil || frame.CodeOf(failed) == frame.Cancelled:
-			failed = r.err
+		case d.err == nil:
+			d.conn.Close(frame.OK, "")
+		case frame.CodeOf(d.err) == frame.TrustDenied && won == nil: // the target has spoken: no other way to it says more
+			failed = d.err
+			cancel()
+		case failed == nil:
+			failed = d.err
 		}
 	}
 	if won == nil {
@@ -141,12 +151,10 @@ func (a *Agent) Connect(ctx context.Context, ep *endpoint.Endpoint, addrs []stri
 
 // Open dials the target of a SAT, opens the session and closes the connection with it. A handshake that the target refused is
 // tried once more after 200 ms: the offer travels another way than the answer, and may arrive just after us.
+// addrs are host:port, the best first; at most 6 are tried.
 func (a *Agent) Open(ctx context.Context, ep *endpoint.Endpoint, addrs []string, cert tls.Certificate, sat []byte) (*Session, error) {
-	claims, err := token.ReadSAT(sat)
-	if err != nil {
-		return nil, err
-	}
-	s, err := a.open(ctx, ep, addrs, cert, claims, sat)
+	r := route{endpoint: ep, addrs: addrs, certificate: cert}
+	s, err := a.open(ctx, r, sat)
 	if frame.CodeOf(err) != frame.TrustDenied {
 		return s, err
 	}
@@ -155,23 +163,22 @@ func (a *Agent) Open(ctx context.Context, ep *endpoint.Endpoint, addrs []string,
 	case <-ctx.Done():
 		return nil, contextError(ctx)
 	}
-	return a.open(ctx, ep, addrs, cert, claims, sat)
+	return a.open(ctx, r, sat)
 }
 
-func (a *Agent) open(ctx context.Context, ep *endpoint.Endpoint, addrs []string, cert tls.Certificate, claims token.SAT, sat []byte) (*Session, error) {
-	conn, err := a.Connect(ctx, ep, addrs, cert, claims)
+func (a *Agent) open(ctx context.Context, r route, sat []byte) (*Session, error) {
+	claims, err := token.ReadSAT(sat)
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.Initiate(ctx, conn, sat)
+	conn, err := a.connect(ctx, r, claims)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.initiate(ctx, conn, sat, true)
 	if err != nil {
 		conn.Close(frame.OK, "")
 		return nil, err
 	}
-	a.running.Go(func() {
-		<-s.done
-		conn.Close(frame.OK, "")
-	})
 	return s, nil
 }
-

@@ -54,3 +54,6 @@ func fixed(dst, src []byte) error {
 
 // String is the ID in hexadecimal.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// MarshalText is [ID.String], for JSON and logs.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }

@@ -89,7 +89,9 @@ func read(r Source, first, last frame.Type) (Message, error) {
 	return nil, frame.Errorf(frame.UnexpectedFrame, "more than %d unknown frames in a row", maxSkipped)
 }
 
-func malformed(format string, args ...any) error { return frame.Errorf(frame.Malformed, format, args...) }
+func malformed(format string, args ...any) error {
+	return frame.Errorf(frame.Malformed, format, args...)
+}
 
 // checkAIC holds the wire form of an AIC: canonical upper-case text. What it means is for package directory/aic.
 func checkAIC(who, aic string) error {

@@ -231,17 +231,23 @@ func (n *Network) connect(l *link) {
 	l.b.step(replica.Connected{Conn: n.conns, Gateway: l.a.Name, Domain: l.a.Domain})
 }
 
-// Run lets time pass.
+// maxSpins bounds what may happen at one instant.
+const maxSpins = 100_000
+
+// Run lets time pass. It panics where a replica asks for a Tick that changes nothing.
 func (n *Network) Run(d time.Duration) {
 	end := n.Now.Add(d)
-	for {
+	for spins := 0; ; spins++ {
 		at := n.nextAt()
+		if spins > maxSpins {
+			panic(fmt.Sprintf("something is due for ever at %v", n.Now.Sub(Epoch)))
+		}
 		if at.After(end) {
 			n.Now = end
 			return
 		}
 		if at.After(n.Now) {
-			n.Now = at
+			n.Now, spins = at, 0
 		}
 		n.due()
 	}

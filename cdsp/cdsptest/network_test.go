@@ -179,8 +179,8 @@ func TestCase04RestartWithinItsWindow(t *testing.T) {
 				n.mustRest(t, 5*time.Second)
 				n.Run(2 * time.Minute)
 				n.Restart("AG3", polite)
-				for range 100 { // nobody sees the other side vanish for a moment
-					n.Run(100 * time.Millisecond)
+				for range 2000 { // nobody sees the other side vanish for a moment
+					n.Run(2 * time.Millisecond)
 					mustKnow(t, n.Node("AG1"), "AG2", "of-AG2", "tag")
 					mustKnow(t, n.Node("AG2"), "AG1", "of-AG1", "tag")
 					mustKnow(t, n.Node("AG1"), "AG3", "hub")

@@ -189,6 +189,7 @@ func (r *Replica) judgeLimits(p *peer, in *arrival) error {
 func (r *Replica) install(now time.Time, p *peer, e wire.Entry, in *arrival) error {
 	d := r.destOf(in.ref)
 	if err := r.renew(d, in); err != nil {
+		r.recompute(now, d)
 		return err
 	}
 	if e.Op == wire.OpDel {

@@ -194,6 +194,7 @@ func (r *Replica) sendChanges(now time.Time, s *session, puts, dels bool) bool {
 			continue
 		}
 		if put := ch.entry.Op == wire.OpPut; put && !puts || !put && !dels {
+			tx.wait(put, now, r.cfg.Timers.Withdraw)
 			continue
 		}
 		raw, err := ch.entry.Append(nil)
@@ -216,6 +217,16 @@ func (r *Replica) sendChanges(now time.Time, s *session, puts, dels bool) bool {
 		r.sendEntries(now, s, &b)
 	}
 	return true
+}
+
+// wait arms the timer of a change that turned from announcement to withdrawal, or back, since it was marked.
+func (tx *sender) wait(put bool, now time.Time, delay time.Duration) {
+	if put && tx.announceAt.IsZero() {
+		tx.announceAt = now.Add(delay)
+	}
+	if !put && tx.withdrawAt.IsZero() {
+		tx.withdrawAt = now.Add(delay)
+	}
 }
 
 // changeOf is one entry on its way, with what it does to our record of the neighbour's table.

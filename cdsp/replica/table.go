@@ -52,6 +52,7 @@ type stamp struct {
 	batch wire.ID16
 	index uint16
 	up    bool
+	held  bool // back: quarantined
 	stale bool
 }
 
@@ -132,7 +133,7 @@ func (r *Replica) recompute(now time.Time, d *dest) {
 }
 
 func (d *dest) stampNow() stamp {
-	st := stamp{best: d.best, up: d.usable()}
+	st := stamp{best: d.best, up: d.usable(), held: d.quarantined}
 	if d.newest != nil {
 		st.batch, st.index = d.newest.batch.hash, d.newest.index
 	}

@@ -31,7 +31,7 @@ func (r *Replica) tickSession(now time.Time, s *session) {
 	case !now.Before(s.heard.Add(s.hold)):
 		r.close(now, s, frame.HoldExpired, "hold time is over")
 		return
-	case s.tx.stalledAt(r.cfg.Timers.Stall, now):
+	case s.state == Established && s.tx.stalledAt(r.cfg.Timers.Stall, now):
 		r.close(now, s, frame.SendStalled, "acknowledgements make no progress")
 		return
 	}
@@ -69,7 +69,9 @@ func (r *Replica) Next() time.Time {
 		earlier(s.heard.Add(s.hold))
 		earlier(s.nextAlive)
 		earlier(s.rx.ackAt)
-		earlier(s.tx.next(r.cfg.Timers.Stall, r.window(s)))
+		if s.state == Established {
+			earlier(s.tx.next(r.cfg.Timers.Stall, r.window(s)))
+		}
 	}
 	for _, p := range r.peers {
 		if p.session == nil {

@@ -332,7 +332,8 @@ func (c checker) certificate() {
 			c.p.add(fmt.Sprintf("certificate.altNames.ip[%d]", i), "%.80q is no single IP address", s)
 		}
 	}
-	if v := (view{"certificate", c.a.certificateMembers(), c.p}); v.has("requestedValidity") && (cert.RequestedValidity < 1 || cert.RequestedValidity > 3650) {
+	v := view{"certificate", c.a.certificateMembers(), c.p}
+	if days := cert.RequestedValidity; v.has("requestedValidity") && (days < 1 || days > 3650) {
 		c.p.add("certificate.requestedValidity", "is %d days; ask for 1 to 3650", cert.RequestedValidity)
 	}
 }

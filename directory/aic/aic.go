@@ -96,7 +96,10 @@ func checkLevels(part []string) error {
 		at     int
 		max    int
 		zeroOK bool
-	}{{"ARSP", levelARSP, 6, false}, {"vendor", levelVendor, 6, false}, {"ontology", levelOntology, 9, false}, {"entity", levelEntity, 9, true}} {
+	}{
+		{"ARSP", levelARSP, 6, false}, {"vendor", levelVendor, 6, false},
+		{"ontology", levelOntology, 9, false}, {"entity", levelEntity, 9, true},
+	} {
 		v := part[l.at]
 		if len(v) == 0 || len(v) > l.max {
 			return fmt.Errorf("%s %q has %d characters, allowed are 1 to %d", l.name, v, len(v), l.max)

@@ -67,17 +67,6 @@ func (x *Index) Load(caps []directory.Capability) {
 	x.publish([]*part{newPart(s)})
 }
 
-// All calls f for each capability until it returns false; the order is not defined.
-func (x *Index) All(f func(*directory.Capability) bool) {
-	for _, p := range x.view().parts {
-		for i := range p.docs {
-			if !p.isDead(uint32(i)) && !f(&p.docs[i].cap) {
-				return
-			}
-		}
-	}
-}
-
 func without(parts []*part, aic string) []*part {
 	out := make([]*part, 0, len(parts)+1)
 	for _, p := range parts {

@@ -175,3 +175,8 @@ func (r *Response) AddReason(gw string, code frame.Code) {
 		r.Reasons = append(r.Reasons, Reason{GW: gw, Code: code})
 	}
 }
+
+// Empty says that nothing is constrained.
+func (c Constraints) Empty() bool {
+	return c.MinScore == 0 && len(c.AllowDomains)+len(c.DenyDomains)+len(c.Exclude) == 0
+}

@@ -24,7 +24,7 @@ const openAttempts = 4
 // Open opens the directory database in a folder, and makes it if it is not there. Errors say what to do; nothing that might hold
 // data is ever deleted.
 func Open(dir string, log *slog.Logger) (*Store, error) {
-	db, lock, err := openDB(dir, log)
+	db, lock, err := OpenDB(dir, schema, log)
 	if err != nil {
 		return nil, fmt.Errorf("open the directory database in %s: %w", dir, err)
 	}
@@ -32,7 +32,7 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 }
 
 // profile is `dir` of the PROTOCOL documents: durable, all values in the tree, checksums verified when a table is read.
-func profile(dir string, log *slog.Logger) badger.Options {
+func profile(dir string, magic uint16, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithSyncWrites(true).
 		WithValueThreshold(1 << 20).
@@ -50,11 +50,14 @@ func profile(dir string, log *slog.Logger) badger.Options {
 		WithNumVersionsToKeep(1).
 		WithDetectConflicts(true).
 		WithCompactL0OnClose(true).
-		WithExternalMagic(schema).
+		WithExternalMagic(magic).
 		WithLogger(badgerLog{log})
 }
 
-func openDB(dir string, log *slog.Logger) (*badger.DB, *os.File, error) {
+// OpenDB opens a database with the profile that every durable database of this project has, under a lock of our own that is
+// released after the database is closed. magic names the schema: a folder of another one is refused. It is exported for the
+// agent's daemon, whose database has keys of its own.
+func OpenDB(dir string, magic uint16, log *slog.Logger) (*badger.DB, *os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, err
 	}
@@ -62,7 +65,7 @@ func openDB(dir string, log *slog.Logger) (*badger.DB, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	db, err := openUnderLock(dir, log)
+	db, err := openUnderLock(dir, magic, log)
 	if err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
@@ -80,14 +83,14 @@ func takeLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-func openUnderLock(dir string, log *slog.Logger) (*badger.DB, error) {
+func openUnderLock(dir string, magic uint16, log *slog.Logger) (*badger.DB, error) {
 	var db *badger.DB
 	var err error
 	for range openAttempts {
 		if err = removeEmptyLogs(dir, log); err != nil {
 			return nil, err
 		}
-		if db, err = badger.Open(profile(dir, log)); err == nil {
+		if db, err = badger.Open(profile(dir, magic, log)); err == nil {
 			return db, nil
 		}
 		// errors.Is(err, z.NewFile) is false for what Open returns; the text is all there is.
@@ -96,7 +99,7 @@ func openUnderLock(dir string, log *slog.Logger) (*badger.DB, error) {
 		}
 	}
 	if strings.Contains(err.Error(), "external magic") {
-		return nil, fmt.Errorf("it is not of schema %d, which this program reads; use the program that wrote it: %w", schema, err)
+		return nil, fmt.Errorf("it is not of schema %d, which this program reads; use the program that wrote it: %w", magic, err)
 	}
 	return nil, fmt.Errorf("it cannot be read and nothing was changed; check the disk, then restore the folder from a backup "+
 		"or move it away to begin anew: %w", err)

@@ -53,7 +53,10 @@ type Store struct {
 }
 
 func newStore(back backend) *Store {
-	s := &Store{back: back, queue: make(chan *write, maxGroup), closing: make(chan struct{}), ended: make(chan struct{}), closed: make(chan struct{})}
+	s := &Store{
+		back: back, queue: make(chan *write, maxGroup),
+		closing: make(chan struct{}), ended: make(chan struct{}), closed: make(chan struct{}),
+	}
 	go s.commitLoop()
 	return s
 }

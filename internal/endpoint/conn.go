@@ -64,6 +64,22 @@ func (c *Conn) Close(code frame.Code, reason string) {
 	c.q.CloseWithError(quic.ApplicationErrorCode(code), reason)
 }
 
+// closeServed closes a connection whose handlers have returned. Closing discards what is still on its way, so a draining
+// connection lingers until the last answers have arrived.
+func (c *Conn) closeServed() {
+	select {
+	case <-c.endpoint.draining:
+	default:
+		c.Close(frame.OK, "")
+		return
+	}
+	select {
+	case <-c.q.Context().Done():
+	case <-time.After(min(max(3*c.RTT(), 20*time.Millisecond), time.Second)):
+	}
+	c.Close(frame.Shutdown, "")
+}
+
 // Open opens a bidirectional stream; its type is written at once, since the peer sees nothing of a stream before its first
 // byte. ctx bounds the wait for credit.
 func (c *Conn) Open(ctx context.Context, kind frame.StreamType) (*Stream, error) {

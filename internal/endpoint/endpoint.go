@@ -239,7 +239,7 @@ func (e *Endpoint) accept() {
 			defer e.serving.Done()
 			defer e.admit.release()
 			e.cfg.Faces[i].Serve(q.Context(), c)
-			c.Close(frame.OK, "")
+			c.closeServed()
 			e.remove(c)
 		}()
 	}

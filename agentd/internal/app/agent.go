@@ -1,0 +1,291 @@
+package app
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"agentgw/a2a"
+	"agentgw/a2a/aci"
+	"agentgw/a2a/task"
+	"agentgw/a2a/token"
+	"agentgw/agentd/internal/attach"
+	"agentgw/agentd/internal/backend"
+	"agentgw/agentd/internal/local"
+	"agentgw/agentd/internal/state"
+	"agentgw/config"
+	"agentgw/directory/semreq"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+)
+
+// agent is one hosted agent: its identity towards peers, its attachment, and the program behind it.
+type agent struct {
+	name    string
+	cred    *credential
+	cfg     *config.LocalAgent
+	log     *slog.Logger
+	client  *attach.Client
+	a2a     *a2a.Agent
+	backend *backend.Stdio // nil: it only initiates
+	engine  *task.Engine
+	ep      *endpoint.Endpoint
+}
+
+func newAgent(c *config.LocalAgent, cred *credential, ep *endpoint.Endpoint, db *state.DB, listening func() []semreq.Endpoint, log *slog.Logger) (*agent, error) {
+	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, log: log.With("agent", c.Name)}
+	if c.Stdio != nil {
+		a.backend = backend.New(backend.Config{
+			Command: c.Stdio.Command, Dir: c.Stdio.Dir, Env: c.Stdio.Env, MaxRun: c.MaxInRun, Log: a.log,
+		})
+	}
+	conf := a2a.Config{
+		AIC: cred.AIC, SPKI: cred.spki, Keys: cred.satKeys(), DomainOf: cred.trust.DomainOf, CapBound: a.bound, Log: a.log,
+	}
+	if a.backend != nil {
+		conf.Handler = a
+	}
+	if c.Durable == nil || *c.Durable {
+		conf.Outcomes = db
+	}
+	a.a2a = a2a.New(conf)
+	var err error
+	a.client, err = attach.New(attach.Config{
+		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, Grant: cred.grant, Trust: cred.trust,
+		Listening: func() []semreq.Endpoint {
+			if a.backend == nil {
+				return nil
+			}
+			return listening()
+		},
+		Offered: a.offered, Log: a.log,
+	})
+	a.engine = &task.Engine{Invoker: a, Store: db.Tasks(cred.AIC), Parallel: c.ParallelN}
+	return a, err
+}
+
+// run attaches the agent and keeps its program running until ctx ends.
+func (a *agent) run(ctx context.Context, goroutines interface{ Go(func()) }) {
+	goroutines.Go(func() { a.client.Run(ctx) })
+	if a.backend != nil {
+		goroutines.Go(func() { a.backend.Run(ctx) })
+	}
+}
+
+// bound says whether a capability is one of this agent's, and its program there to serve it.
+func (a *agent) bound(capID string) error {
+	if a.backend == nil {
+		return frame.Errorf(frame.CapUnbound, "agent %s has no program behind it", a.name)
+	}
+	if !slices.Contains(a.cred.Capabilities, capID) {
+		return frame.Errorf(frame.CapUnbound, "%s is not a capability of agent %s", capID, a.name)
+	}
+	return nil
+}
+
+func (a *agent) offered(_ [16]byte, sat []byte) frame.Code {
+	if _, err := a.a2a.Offer(sat); err != nil {
+		a.log.Warn("session offer refused", "err", err)
+		return frame.CodeOf(err)
+	}
+	return frame.OK
+}
+
+// Deliver hands a context that a peer sent to the local program.
+func (a *agent) Deliver(ctx context.Context, d a2a.Delivery, progress func([]aci.ItemState, string)) ([]byte, error) {
+	limit := 5 * time.Minute
+	if at, ok := ctx.Deadline(); ok {
+		limit = time.Until(at)
+	}
+	began := time.Now()
+	out, err := a.backend.Deliver(ctx, backend.Delivery{
+		SID: hex.EncodeToString(d.Sid[:]), MsgID: hex.EncodeToString(d.MsgID[:]), Deadline: limit, Context: d.Body,
+	}, func(p backend.Progress) {
+		var items []aci.ItemState
+		for _, i := range p.ItemStateUpdates {
+			items = append(items, aci.ItemState{ItemID: i.ItemID, State: i.State})
+		}
+		progress(items, p.Note)
+	})
+	a.log.Info("context delivered", "sid", hex.EncodeToString(d.Sid[:4]), "peer", d.Peer, "elapsed_ms", time.Since(began).Milliseconds(), "err", err)
+	return out, err
+}
+
+// request builds a semantic request with this agent's defaults.
+func (a *agent) request(q semreq.Query, in local.ResolveRequest) (*semreq.Request, error) {
+	q = q.Normalise()
+	if err := q.Validate(); err != nil {
+		return nil, err
+	}
+	raw, err := q.Encode()
+	if err != nil {
+		return nil, err
+	}
+	hash := semreq.Hash(raw)
+	id := local.NewID()
+	r := &semreq.Request{
+		ReqID: id[:], Query: raw, QHash: hash[:], HopLimit: semreq.DefaultHops,
+		BudgetMS: or(in.BudgetMS, uint64(a.cfg.BudgetMS)), Breadth: or(in.Breadth, semreq.DefaultBreadth), Want: or(in.Want, semreq.DefaultWant),
+	}
+	if in.Parallel {
+		r.Flags |= semreq.FlagParallel
+	}
+	if in.LocalOnly {
+		r.Flags |= semreq.FlagNoForward
+	}
+	if !in.Constraints.Empty() {
+		if r.Constraints, err = frame.Marshal(in.Constraints); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.Validate()
+}
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// resolve asks the gateway without wanting a session.
+func (a *agent) resolve(ctx context.Context, in local.ResolveRequest) (*local.ResolveAnswer, error) {
+	r, err := a.request(in.Query, in)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	resp, err := a.client.Resolve(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return local.Answer(resp, time.Since(began))
+}
+
+// Invoke finds an agent for a subtask, opens a session with it, has it do the work, and ends the session.
+func (a *agent) Invoke(ctx context.Context, r task.Request) (task.Result, error) {
+	var out task.Result
+	found, sat, err := a.provision(ctx, r.Query, &out)
+	if err != nil {
+		return out, err
+	}
+	out.Target = aci.Target{AIC: found.AIC, Name: found.Skill.Name}
+	out.Capability, out.Sid = found.Cap, hex.EncodeToString(sat.Sid[:])
+	body, err := r.Context(out.Target)
+	if err != nil {
+		return out, err
+	}
+	began := time.Now()
+	s, err := a.a2a.Open(ctx, a.ep, addresses(found.Endpoints), a.cred.certificate, found.SAT)
+	if err != nil {
+		return out, err
+	}
+	out.Setup = time.Since(began)
+	defer s.Close(frame.OK)
+	out.Context, err = s.Deliver(ctx, body, a2a.DeliverOptions{Async: true, Progress: r.Progress})
+	return out, err
+}
+
+// provision resolves a subtask's request together with a session for what is found.
+func (a *agent) provision(ctx context.Context, q task.Query, out *task.Result) (*semreq.Result, token.SAT, error) {
+	req, err := a.request(semreq.Query{Text: q.Text, Caps: q.Caps, Classes: q.Classes, Tags: q.Tags, In: q.In, Out: q.Out, Lang: q.Lang}, local.ResolveRequest{})
+	if err != nil {
+		return nil, token.SAT{}, err
+	}
+	sid := local.NewID()
+	if req.Provision, err = frame.Marshal(semreq.Provision{SID: sid[:], ISPKI: a.cred.spki[:]}); err != nil {
+		return nil, token.SAT{}, err
+	}
+	if at, ok := ctx.Deadline(); ok {
+		left := max(1, time.Until(at).Milliseconds())
+		req.BudgetMS = min(req.BudgetMS, uint64(left))
+	}
+	began := time.Now()
+	resp, err := a.client.Resolve(ctx, req)
+	out.Resolve = time.Since(began)
+	if err != nil {
+		return nil, token.SAT{}, err
+	}
+	out.Gateways, out.Hops = resp.Route, max(0, len(resp.Route)-1)
+	if resp.Status != frame.OK {
+		return nil, token.SAT{}, local.Unresolved(resp)
+	}
+	for _, signed := range resp.Results {
+		res, err := semreq.PeekResult(signed)
+		if err != nil {
+			return nil, token.SAT{}, err
+		}
+		if len(res.SAT) > 0 {
+			sat, err := token.ReadSAT(res.SAT)
+			return res, sat, err
+		}
+	}
+	return nil, token.SAT{}, frame.Errorf(frame.UpstreamFailed, "the gateway found agents but provisioned a session with none")
+}
+
+func addresses(list []semreq.Endpoint) []string {
+	var out []string
+	for _, e := range list {
+		out = append(out, net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
+	}
+	return out
+}
+
+// status is the agent as `agentd status` shows it.
+func (a *agent) status() local.AgentStatus {
+	attached, err := a.client.Attached()
+	s := local.AgentStatus{
+		Name: a.name, AIC: a.cred.AIC, Domain: a.cred.Domain, Gateway: a.cfg.Gateway, Attached: attached,
+		Capabilities: a.cred.Capabilities, Sessions: len(a.a2a.Sessions()), Backend: "none",
+	}
+	if err != nil {
+		s.Error = err.Error()
+	}
+	if a.backend != nil {
+		s.Backend = a.backend.State()
+	}
+	return s
+}
+
+// runTask runs a plan and reports its events.
+func (a *agent) runTask(ctx context.Context, id string, p *task.Plan, events func(task.Event)) (*task.State, error) {
+	e := *a.engine
+	e.Events = events
+	return e.Run(ctx, id, p)
+}
+
+// interfaces lists the addresses of this machine that an agent may be reached at, for a socket bound to every address.
+func interfaces(bound netip.AddrPort) []semreq.Endpoint {
+	if !bound.Addr().IsUnspecified() {
+		return []semreq.Endpoint{{Host: bound.Addr().String(), Port: bound.Port(), ALPN: frame.ALPNAgent}}
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var out []semreq.Endpoint
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok || n.IP.IsLinkLocalUnicast() || len(out) == semreq.MaxEndpoints {
+			continue
+		}
+		out = append(out, semreq.Endpoint{Host: n.IP.String(), Port: bound.Port(), ALPN: frame.ALPNAgent})
+	}
+	return out
+}
+
+// encode is a task's state as JSON, for the control socket.
+func encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage(`null`)
+	}
+	return b
+}

@@ -1,0 +1,173 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"agentgw/agentd/internal/attach"
+	"agentgw/config"
+	"agentgw/directory"
+	"agentgw/directory/acs"
+	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
+	"agentgw/internal/daemon"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+)
+
+// EnrolOptions is what `agentd enrol` is told.
+type EnrolOptions struct {
+	Dir        string // gets agentd.yaml, agents.d and the state folder
+	Name       string
+	ACS        string // file of the draft
+	Token      string
+	Visibility string
+	Allow      []string
+	Listen     string
+	Program    string // of the local agent
+	Args       []string
+}
+
+// EnrolResult is what `agentd enrol` did.
+type EnrolResult struct {
+	Name         string   `json:"name"`
+	AIC          string   `json:"aic"`
+	Domain       string   `json:"domain"`
+	Gateway      string   `json:"gateway"`
+	Capabilities []string `json:"capabilities"`
+	Removed      []string `json:"removed,omitempty"` // asked for and not granted
+	Config       string   `json:"config"`
+	Running      bool     `json:"running"` // the running daemon serves it already
+}
+
+// Enrol registers an agent and writes its credential and configuration.
+func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
+	if !config.ValidName(o.Name) {
+		return nil, daemon.Usagef("name %q: 1 to 64 of a-z 0-9 . _ - beginning with a letter or digit", o.Name)
+	}
+	var visibility directory.Visibility
+	if err := visibility.UnmarshalText([]byte(o.Visibility)); err != nil {
+		return nil, daemon.Usagef("visibility %q: use public, listed, domain or private", o.Visibility)
+	}
+	token, err := arp.ParseToken(o.Token)
+	if err != nil {
+		return nil, &daemon.UsageError{Err: err}
+	}
+	draft, err := os.ReadFile(o.ACS)
+	if err != nil {
+		return nil, &daemon.UsageError{Err: fmt.Errorf("read the draft ACS: %w", err)}
+	}
+	file, cfg, err := ensureConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	dir := agentDir(cfg.StateDir, o.Name)
+	if _, err := os.Stat(filepath.Join(dir, fileEnrolment)); err == nil {
+		return nil, daemon.Usagef("agent %s is enrolled already (%s): choose another --name, or remove that folder", o.Name, dir)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	done, gateway, err := present(ctx, token, dir, draft, uint8(visibility), o.Allow)
+	if err != nil {
+		return nil, err
+	}
+	e := enrolment{
+		AIC: done.AIC, Name: nameOf(done.ACS), Domain: token.Domain, Gateway: gateway, Capabilities: done.Caps,
+		EntryVersion: done.EntryVersion, EnrolledAt: time.Now().UTC(),
+	}
+	if err := save(dir, done, e); err != nil {
+		return nil, fmt.Errorf("keep the credential: %w", err)
+	}
+	if err := writeAgent(cfg, o, gateway); err != nil {
+		return nil, err
+	}
+	out := &EnrolResult{Name: o.Name, AIC: done.AIC, Domain: token.Domain, Gateway: gateway, Capabilities: done.Caps, Config: file}
+	for _, r := range done.Removed {
+		out.Removed = append(out.Removed, r.Path)
+	}
+	return out, nil
+}
+
+// present makes the one exchange with the gateway over a socket of its own.
+func present(ctx context.Context, token arp.Token, dir string, draft []byte, visibility uint8, allow []string) (*arp.Enrolled, string, error) {
+	key, err := loadOrMakeKey(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	ep, err := endpoint.Open(endpoint.Config{Addr: ":0", Profile: endpoint.Agent})
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		ep.Close(ctx)
+	}()
+	return attach.Enrol(ctx, ep, attach.Enrolment{Token: token, Key: key, Draft: draft, Visibility: visibility, Allow: allow})
+}
+
+func nameOf(doc []byte) string {
+	a, err := acs.Parse(doc)
+	if err != nil {
+		return ""
+	}
+	return a.Name
+}
+
+// ensureConfig loads agentd.yaml of the folder, and writes one with the defaults where there is none.
+func ensureConfig(o EnrolOptions) (string, *config.Agent, error) {
+	file := filepath.Join(o.Dir, "agentd.yaml")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+			return "", nil, err
+		}
+		text := fmt.Sprintf(`# agentd: the daemon beside the agents of this machine. Unknown keys are errors; paths are relative to this file.
+state_dir: state            # credentials and the database of the agents; back it up
+listen: %q   # UDP, for sessions
+agents_dir: agents.d        # one agent a file, written by "agentd enrol"
+log: {level: info, format: text}
+`, o.Listen)
+		if err := renameio.WriteFile(file, []byte(text), 0o644); err != nil {
+			return "", nil, err
+		}
+	}
+	cfg, err := config.LoadAgent(file)
+	if err != nil {
+		return "", nil, &daemon.UsageError{Err: err}
+	}
+	return file, cfg, nil
+}
+
+func writeAgent(cfg *config.Agent, o EnrolOptions, gateway string) error {
+	if err := os.MkdirAll(cfg.AgentsDir, 0o755); err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# one hosted agent; its credential is in state/agents/%s\nname: %s\ngateway: %q\n", o.Name, o.Name, gateway)
+	if o.Program != "" {
+		fmt.Fprintf(&b, "stdio:\n  command: [%q", o.Program)
+		for _, a := range o.Args {
+			fmt.Fprintf(&b, ", %q", a)
+		}
+		b.WriteString("]\n")
+	}
+	return renameio.WriteFile(filepath.Join(cfg.AgentsDir, o.Name+".yaml"), []byte(b.String()), 0o644)
+}
+
+func parseEndpoint(hostPort string) (semreq.Endpoint, bool) {
+	ap, err := netip.ParseAddrPort(hostPort)
+	if err != nil {
+		return semreq.Endpoint{}, false
+	}
+	return semreq.Endpoint{Host: ap.Addr().String(), Port: ap.Port(), ALPN: frame.ALPNAgent}, true
+}

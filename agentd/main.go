@@ -1,0 +1,338 @@
+// Command agentd is the daemon beside one or more agents of a machine: it keeps them attached to their gateway and carries
+// task contexts between them and other agents. Its other verbs are its user's.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"agentgw/agentd/internal/app"
+	"agentgw/agentd/internal/local"
+	"agentgw/config"
+	"agentgw/directory/semreq"
+	"agentgw/internal/control"
+	"agentgw/internal/daemon"
+	"agentgw/internal/frame"
+)
+
+func main() { os.Exit(run()) }
+
+// options are the flags of every verb.
+type options struct {
+	out     daemon.Output
+	config  string
+	control string
+	agent   string
+}
+
+func run() int {
+	o := &options{}
+	root := &cobra.Command{Use: "agentd", Short: "daemon beside the agents of a machine"}
+	o.out.Flag(root)
+	f := root.PersistentFlags()
+	f.StringVar(&o.config, "config", "agentd.yaml", "configuration file")
+	f.StringVar(&o.control, "control", "", "control socket of the running daemon (default: the one of the configuration)")
+	f.StringVar(&o.agent, "agent", "", "which of its agents the call is for (default: the only one)")
+	root.AddCommand(enrolCmd(o), runCmd(o), resolveCmd(o), taskCmd(o), statusCmd(o), versionCmd(o))
+	return daemon.Execute(root, &o.out)
+}
+
+func (o *options) client() (*control.Client, error) {
+	if o.control != "" {
+		return control.NewClient(o.control), nil
+	}
+	cfg, err := config.LoadAgent(o.config)
+	if err != nil {
+		return nil, &daemon.UsageError{Err: fmt.Errorf("%w\n(or name the socket with --control)", err)}
+	}
+	return control.NewClient(cfg.Control), nil
+}
+
+// interruptible ends with Ctrl-C: what the daemon does for this call ends too.
+func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+}
+
+func enrolCmd(o *options) *cobra.Command {
+	in := app.EnrolOptions{}
+	var tokenFile string
+	cmd := &cobra.Command{
+		Use: "enrol --name NAME --acs FILE --token-file FILE", Short: "register an agent with the gateway of a token", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if tokenFile == "" {
+				in.Token = os.Getenv("AGENTD_TOKEN")
+			} else {
+				text, err := daemon.ReadSecret(tokenFile, cmd.InOrStdin())
+				if err != nil {
+					return &daemon.UsageError{Err: err}
+				}
+				in.Token = text
+			}
+			if in.Token == "" {
+				return daemon.Usagef("no token: give --token-file FILE, --token-file - for standard input, or AGENTD_TOKEN")
+			}
+			if in.Dir == "" {
+				in.Dir = filepath.Dir(o.config)
+			}
+			ctx, cancel := interruptible(cmd)
+			defer cancel()
+			done, err := app.Enrol(ctx, in)
+			if err != nil {
+				return err
+			}
+			if cfg, err := config.LoadAgent(done.Config); err == nil {
+				done.Running = control.NewClient(cfg.Control).Call(ctx, "/v1/reload", local.None{}, &local.None{}) == nil
+			}
+			return o.out.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+				fmt.Fprintf(w, "agent    %s\nAIC      %s\ndomain   %s\ngateway  %s\n", done.Name, done.AIC, done.Domain, done.Gateway)
+				for _, c := range done.Capabilities {
+					fmt.Fprintf(w, "offers   %s\n", c)
+				}
+				for _, r := range done.Removed {
+					fmt.Fprintf(w, "not granted: %s\n", r)
+				}
+				if done.Running {
+					fmt.Fprintln(w, "the running agentd serves it")
+				} else {
+					fmt.Fprintf(w, "start it with:  agentd run --config %s\n", done.Config)
+				}
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&in.Dir, "dir", "", "folder of agentd.yaml and the state (default: the folder of --config)")
+	f.StringVar(&in.Name, "name", "", "local name of the agent")
+	f.StringVar(&in.ACS, "acs", "", "file of the draft capability specification (ACS, JSON)")
+	f.StringVar(&tokenFile, "token-file", "", "file of the enrolment token, - for standard input (default: AGENTD_TOKEN)")
+	f.StringVar(&in.Visibility, "visibility", "public", "who may find it: public, listed, domain or private")
+	f.StringSliceVar(&in.Allow, "allow", nil, "domains, with --visibility listed")
+	f.StringVar(&in.Listen, "listen", "[::]:4434", "UDP address for sessions, when agentd.yaml is written")
+	f.StringVar(&in.Program, "stdio", "", "program of the agent, which speaks JSON-RPC on standard input and output")
+	f.StringArrayVar(&in.Args, "stdio-arg", nil, "argument of that program; may be repeated")
+	cmd.MarkFlagRequired("name")
+	cmd.MarkFlagRequired("acs")
+	return cmd
+}
+
+func runCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "run", Short: "serve the enrolled agents until SIGINT or SIGTERM", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.LoadAgent(o.config)
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			return app.Run(cfg, os.Stderr)
+		},
+	}
+}
+
+func resolveCmd(o *options) *cobra.Command {
+	var in local.ResolveRequest
+	var budget time.Duration
+	cmd := &cobra.Command{
+		Use: "resolve TEXT", Short: "ask which agents can do something", Args: daemon.Args(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			in.Agent, in.Query.Text, in.BudgetMS = o.agent, strings.Join(args, " "), uint64(budget.Milliseconds())
+			ctx, cancel := interruptible(cmd)
+			defer cancel()
+			var a local.ResolveAnswer
+			if err := c.Call(ctx, "/v1/resolve", in, &a); err != nil {
+				return err
+			}
+			if err := o.out.Print(cmd.OutOrStdout(), a, func(w io.Writer) { printAnswer(w, a) }); err != nil {
+				return err
+			}
+			code, _ := strconv.ParseUint(a.Code, 16, 16)
+			if code != 0 {
+				return &daemon.SilentError{Err: frame.Errorf(frame.Code(code), "%s", a.Status)}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.Uint8Var(&in.Want, "want", semreq.DefaultWant, "results wanted")
+	f.Uint8Var(&in.Breadth, "breadth", semreq.DefaultBreadth, "gateways that may be asked in all")
+	f.BoolVar(&in.Parallel, "parallel", false, "ask at once, and beside an own match")
+	f.BoolVar(&in.LocalOnly, "local", false, "ask the own gateway only")
+	f.DurationVar(&budget, "budget", 0, "time that it may take (default: budget_ms of the agent)")
+	f.Uint16Var(&in.Constraints.MinScore, "min-score", 0, "least score, per ten thousand (default: the gateways' bar)")
+	f.StringSliceVar(&in.Constraints.AllowDomains, "allow-domain", nil, "only these domains may answer")
+	f.StringSliceVar(&in.Constraints.DenyDomains, "deny-domain", nil, "these domains shall not see the request")
+	f.StringSliceVar(&in.Query.Tags, "tag", nil, "tag that the capability must carry")
+	return cmd
+}
+
+func printAnswer(w io.Writer, a local.ResolveAnswer) {
+	for _, r := range a.Results {
+		fmt.Fprintf(w, "%5.2f %%  %s\n         %s\n", float64(r.Score)/100, r.Skill.Name, r.Capability)
+	}
+	fmt.Fprintf(w, "%s over %d hop(s) in %.1f ms\n", a.Status, a.Hops, a.ElapsedMS)
+	for _, r := range a.Reasons {
+		fmt.Fprintf(w, "  %s: %s\n", or(r.Gateway, "a gateway further on"), r.Name)
+	}
+}
+
+func or(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+// taskDone is what `task run -o json` prints last.
+type taskDone struct {
+	Task   string          `json:"task"`
+	State  json.RawMessage `json:"state"`
+	Failed *local.Failure  `json:"failed,omitempty"`
+}
+
+func taskCmd(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "task", Short: "tasks that an agent has others do"}
+	cmd.AddCommand(&cobra.Command{
+		Use: "run PLAN.yaml", Short: "run a plan to its end", Args: daemon.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			plan, err := os.ReadFile(args[0])
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := interruptible(cmd)
+			defer cancel()
+			return o.runTask(ctx, cmd.OutOrStdout(), c, string(plan))
+		},
+	})
+	return cmd
+}
+
+func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, plan string) error {
+	var done *taskDone
+	err := c.Stream(ctx, "/v1/tasks/run", local.TaskRequest{Agent: o.agent, Plan: plan}, func(line json.RawMessage) error {
+		var e local.TaskEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		if e.Event == "done" {
+			done = &taskDone{Task: e.Task, State: e.State, Failed: e.Failed}
+			return nil
+		}
+		if !o.out.JSON() {
+			printEvent(w, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if done == nil {
+		return frame.Errorf(frame.UpstreamFailed, "the daemon ended before the task did")
+	}
+	if err := o.out.Print(w, done, func(w io.Writer) { printTask(w, done) }); err != nil {
+		return err
+	}
+	if done.Failed != nil {
+		code, _ := strconv.ParseUint(done.Failed.Code, 16, 16)
+		return &daemon.SilentError{Err: frame.Errorf(frame.Code(code), "%s", done.Failed.Message)}
+	}
+	return nil
+}
+
+// subtask is what people are told of one.
+type subtask struct {
+	Name      string `json:"name"`
+	Status    string `json:"status"`
+	AgentName string `json:"agent_name"`
+	Hops      int    `json:"hops"`
+	ElapsedMS int64  `json:"elapsed_ms"`
+	Reason    *local.Failure
+}
+
+func printEvent(w io.Writer, e local.TaskEvent) {
+	var s subtask
+	if json.Unmarshal(e.Subtask, &s) != nil {
+		return
+	}
+	switch e.Event {
+	case "started":
+		fmt.Fprintf(w, "%s: looking for an agent\n", s.Name)
+	case "progress":
+		fmt.Fprintf(w, "%s: %s\n", s.Name, or(e.Note, "goes on"))
+	case "ended":
+		fmt.Fprintf(w, "%s: %s in %d ms", s.Name, s.Status, s.ElapsedMS)
+		if s.AgentName != "" {
+			fmt.Fprintf(w, " by %s, %d hop(s) away", s.AgentName, s.Hops)
+		}
+		if s.Reason != nil {
+			fmt.Fprintf(w, ": %s (%s)", s.Reason.Message, s.Reason.Code)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func printTask(w io.Writer, done *taskDone) {
+	var s struct {
+		TaskContext json.RawMessage `json:"TaskContext"`
+	}
+	if json.Unmarshal(done.State, &s) != nil {
+		return
+	}
+	pretty, err := json.MarshalIndent(s.TaskContext, "", "  ")
+	if err == nil {
+		fmt.Fprintf(w, "\nTaskContext %s\n", pretty)
+	}
+	if done.Failed != nil {
+		fmt.Fprintf(w, "failed: %s (%s)\n", done.Failed.Message, done.Failed.Code)
+	}
+}
+
+func statusCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "how the running daemon and its agents stand", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			var s local.Status
+			if err := c.Call(cmd.Context(), "/v1/status", local.None{}, &s); err != nil {
+				return err
+			}
+			return o.out.Print(cmd.OutOrStdout(), s, func(w io.Writer) {
+				fmt.Fprintf(w, "version  %s\nlisten   %s\nup       %s\n", s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second)
+				for _, a := range s.Agents {
+					fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %v %s\n  program   %s\n  sessions  %d\n",
+						a.Name, a.AIC, a.Gateway, a.Domain, a.Attached, a.Error, a.Backend, a.Sessions)
+				}
+			})
+		},
+	}
+}
+
+func versionCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.out.Print(cmd.OutOrStdout(), map[string]string{"version": daemon.Version()}, func(w io.Writer) {
+				fmt.Fprintln(w, daemon.VersionLine("agentd"))
+			})
+		},
+	}
+}

@@ -1,0 +1,570 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentgw/a2a/token"
+	"agentgw/directory"
+	"agentgw/directory/semreq"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
+)
+
+// sim is gateways in one process: real relays, real signatures, calls in place of connections.
+type sim struct {
+	t        *testing.T
+	domains  map[string]*identitytest.Domain
+	gateways map[string]*simGateway // by domain
+}
+
+// simGateway is one gateway with its directory, agents and neighbours.
+type simGateway struct {
+	sim        *sim
+	d          *identitytest.Domain
+	relay      *Relay
+	trust      *identity.Trust
+	neighbours []string // domains
+	mayQuery   []string
+	found      []directory.Candidate // what its directory matches, whatever is asked
+	key        [32]byte              // of all its agents
+	offer      func(ctx context.Context, cti [16]byte, sat []byte) ([]semreq.Endpoint, error)
+	delay      time.Duration          // on the way to this gateway
+	tamper     func(*semreq.Response) // of its answers, by a transit
+	forge      func(*semreq.Request)  // of requests on the way to it
+	asked      int                    // requests that reached it
+
+	mu        sync.Mutex
+	penalties []string
+	cancelled int
+}
+
+func newSim(t *testing.T, names ...string) *sim {
+	s := &sim{t: t, domains: map[string]*identitytest.Domain{}, gateways: map[string]*simGateway{}}
+	for i, n := range names {
+		s.domains[n] = identitytest.New(t, n, string(rune('A'+i))+"1")
+	}
+	for _, n := range names {
+		g := &simGateway{sim: s, d: s.domains[n], mayQuery: []string{"agw.discover", "acps.skill.invoke:*"}}
+		var peers []*identitytest.Domain
+		for _, p := range names {
+			if p != n {
+				peers = append(peers, s.domains[p])
+			}
+		}
+		g.trust = g.d.Trust(t, peers...)
+		g.offer = func(context.Context, [16]byte, []byte) ([]semreq.Endpoint, error) {
+			return []semreq.Endpoint{{Host: "192.0.2.1", Port: 4434, ALPN: frame.ALPNAgent}}, nil
+		}
+		rand.Read(g.key[:])
+		g.relay = New(Config{
+			Gateway: string(g.d.Gateway), Domain: n, Result: g.d.Sign[identity.UseDigest], RAT: g.d.Sign[identity.UseRAT],
+			SAT: g.d.Sign[identity.UseSAT], Directory: g, Agents: g, Network: g, AnswerBar: 4000, Log: slog.New(slog.DiscardHandler),
+		})
+		s.gateways[n] = g
+	}
+	return s
+}
+
+// line joins gateways in a row, both ways.
+func (s *sim) line(names ...string) {
+	for i := range len(names) - 1 {
+		a, b := s.gateways[names[i]], s.gateways[names[i+1]]
+		a.neighbours, b.neighbours = append(a.neighbours, b.d.Name), append(b.neighbours, a.d.Name)
+	}
+}
+
+func (g *simGateway) Match(_ semreq.Query, c semreq.Constraints, _ Asker, want int, minScore uint16) []directory.Candidate {
+	var out []directory.Candidate
+	for _, f := range g.found {
+		if f.Confidence >= minScore && len(out) < want && !slices.Contains(c.Exclude, f.AIC) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Score finds "score=NNNN" in a skill's text.
+func (g *simGateway) Score(_ semreq.Query, s semreq.Skill) uint16 {
+	n := uint16(0)
+	if _, digits, ok := strings.Cut(s.Description, "score="); ok {
+		for _, d := range digits {
+			n = 10*n + uint16(d-'0')
+		}
+	}
+	return n
+}
+
+func (g *simGateway) Key(string) ([32]byte, bool) { return g.key, true }
+
+func (g *simGateway) Offer(ctx context.Context, _ string, _ Asker, mint func() ([16]byte, []byte, error)) ([]semreq.Endpoint, error) {
+	cti, sat, err := mint()
+	if err != nil {
+		return nil, err
+	}
+	return g.offer(ctx, cti, sat)
+}
+
+func (g *simGateway) Candidates(semreq.Query) (out []Hop) {
+	for _, n := range g.neighbours {
+		out = append(out, Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: 1})
+	}
+	return out
+}
+
+func (g *simGateway) DomainOf(id string) string { return g.trust.DomainOf(id) }
+func (g *simGateway) MayQuery(string) []string  { return g.mayQuery }
+func (g *simGateway) ResultKeys() frame.KeyFunc { return g.trust.Keys(identity.UseDigest) }
+func (g *simGateway) RATKeys() frame.KeyFunc    { return g.trust.Keys(identity.UseRAT) }
+func (g *simGateway) SATKeys() frame.KeyFunc    { return g.trust.Keys(identity.UseSAT) }
+func (g *simGateway) Penalise(gw, why string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.penalties = append(g.penalties, why)
+}
+
+// simLink is one direction between two gateways.
+type simLink struct{ from, to *simGateway }
+
+func (l simLink) Gateway() string    { return string(l.to.d.Gateway) }
+func (l simLink) Domain() string     { return l.to.d.Name }
+func (l simLink) MayQuery() []string { return l.from.mayQuery }
+func (l simLink) RTT() time.Duration { return time.Millisecond }
+
+func (l simLink) Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, error) {
+	b, err := frame.AppendMessage(nil, r) // what crosses a wire is bytes
+	if err != nil {
+		return nil, err
+	}
+	over := new(semreq.Request)
+	if err := frame.NewReader(bytes.NewReader(b)).Into(over); err != nil {
+		return nil, err
+	}
+	if l.to.forge != nil {
+		l.to.forge(over)
+	}
+	select {
+	case <-time.After(l.to.delay):
+	case <-ctx.Done():
+		l.to.mu.Lock()
+		l.to.cancelled++
+		l.to.mu.Unlock()
+		return nil, frame.Errorf(frame.Deadline, "the neighbour is silent: %w", ctx.Err())
+	}
+	l.to.asked++
+	out := l.to.relay.FromNeighbour(ctx, simLink{from: l.to, to: l.from}, over)
+	again := *out
+	if l.to.tamper != nil {
+		l.to.tamper(&again)
+	}
+	return &again, nil
+}
+
+// agentOf makes an agent of a domain that asks.
+func (s *sim) agentOf(domain string) Agent {
+	a := Agent{AIC: string(s.domains[domain].AIC(s.t)), Scope: []string{"agw.discover", "acps.skill.invoke:*"}}
+	rand.Read(a.SPKI[:])
+	return a
+}
+
+// offers lets a domain's directory find one capability with a score.
+func (s *sim) offers(domain, skill, score string) directory.Candidate {
+	g := s.gateways[domain]
+	id := string(g.d.AIC(s.t))
+	c := directory.Candidate{Confidence: 9000, Capability: directory.Capability{
+		AIC: id, CapID: directory.CapID(id, skill), SkillID: skill, Name: skill, Description: "score=" + score,
+	}}
+	g.found = append(g.found, c)
+	return c
+}
+
+func request(t *testing.T, a Agent, withSession bool) *semreq.Request {
+	t.Helper()
+	raw, err := semreq.Query{Text: "medicine for a sore throat"}.Normalise().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := semreq.Hash(raw)
+	r := &semreq.Request{
+		ReqID: make([]byte, 16), Query: raw, QHash: hash[:], HopLimit: semreq.DefaultHops, BudgetMS: 1000,
+		Breadth: semreq.DefaultBreadth, Want: semreq.DefaultWant,
+	}
+	rand.Read(r.ReqID)
+	if withSession {
+		sid := make([]byte, 16)
+		rand.Read(sid)
+		if r.Provision, err = frame.Marshal(semreq.Provision{SID: sid, ISPKI: a.SPKI[:]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func constrain(t *testing.T, r *semreq.Request, c semreq.Constraints) {
+	t.Helper()
+	var err error
+	if r.Constraints, err = frame.Marshal(c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func caps(t *testing.T, out *semreq.Response) (list []string) {
+	t.Helper()
+	for _, s := range out.Results {
+		r, err := semreq.PeekResult(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, r.Cap)
+	}
+	return list
+}
+
+func TestTwoHops(t *testing.T) {
+	s := newSim(t, "one.example", "two.example", "three.example")
+	s.line("one.example", "two.example", "three.example")
+	want := s.offers("three.example", "medicine.sell", "9000")
+	a := s.agentOf("one.example")
+	req := request(t, a, true)
+	out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, req)
+	if got := caps(t, out); out.Status != frame.OK || !slices.Equal(got, []string{want.CapID}) {
+		t.Fatalf("%v %v %v", out.Status, got, out.Reasons)
+	}
+	route := []string{string(s.domains["three.example"].Gateway), string(s.domains["two.example"].Gateway), string(s.domains["one.example"].Gateway)}
+	if !slices.Equal(out.Route, route) {
+		t.Errorf("route %v, want %v", out.Route, route)
+	}
+	res, _ := semreq.PeekResult(out.Results[0])
+	sat, err := token.VerifySAT(res.SAT, s.gateways["one.example"].SATKeys(), s.gateways["one.example"].DomainOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sat.Subject != a.AIC || sat.Audience != want.AIC || sat.Cap != want.CapID || sat.Confirm.SPKI != a.SPKI {
+		t.Errorf("session token %+v", sat)
+	}
+}
+
+func TestLocalAnswerStaysLocal(t *testing.T) {
+	s := newSim(t, "one.example", "two.example")
+	s.line("one.example", "two.example")
+	here, there := s.offers("one.example", "here", "5000"), s.offers("two.example", "there", "8000")
+	a := s.agentOf("one.example")
+	g := s.gateways["one.example"].relay
+	out := g.FromAgent(t.Context(), a, request(t, a, false))
+	if got := caps(t, out); !slices.Equal(got, []string{here.CapID}) || s.gateways["two.example"].asked != 0 {
+		t.Errorf("got %v, neighbour asked %d times", got, s.gateways["two.example"].asked)
+	}
+	req := request(t, a, false)
+	req.Flags = semreq.FlagParallel
+	if got := caps(t, g.FromAgent(t.Context(), a, req)); !slices.Equal(got, []string{there.CapID, here.CapID}) {
+		t.Errorf("in parallel, best first by the origin's own matcher: %v", got)
+	}
+	req = request(t, a, false)
+	req.Flags = semreq.FlagParallel
+	constrain(t, req, semreq.Constraints{DenyDomains: []string{"one.example"}})
+	if got := caps(t, g.FromAgent(t.Context(), a, req)); !slices.Equal(got, []string{there.CapID}) {
+		t.Errorf("own domain denied: %v", got)
+	}
+	req = request(t, a, false)
+	req.Flags = semreq.FlagParallel
+	constrain(t, req, semreq.Constraints{DenyDomains: []string{"two.example"}})
+	if got := caps(t, g.FromAgent(t.Context(), a, req)); !slices.Equal(got, []string{here.CapID}) || s.gateways["two.example"].asked != 2 {
+		t.Errorf("neighbour denied: %v, asked %d", got, s.gateways["two.example"].asked)
+	}
+}
+
+func TestNotFoundIsDefinitive(t *testing.T) {
+	s := newSim(t, "one.example", "two.example", "three.example")
+	s.line("one.example", "two.example", "three.example")
+	a := s.agentOf("one.example")
+	g := s.gateways["one.example"].relay
+	if out := g.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.NotFound || !out.Definitive {
+		t.Errorf("everybody asked: %v definitive %v", out.Status, out.Definitive)
+	}
+	req := request(t, a, false)
+	req.HopLimit = 1
+	if out := g.FromAgent(t.Context(), a, req); out.Status != frame.NotFound || out.Definitive {
+		t.Errorf("hop limit 1: %v definitive %v", out.Status, out.Definitive)
+	}
+}
+
+func TestLoopEnds(t *testing.T) {
+	s := newSim(t, "one.example", "two.example", "three.example")
+	s.line("one.example", "two.example", "three.example", "one.example")
+	a := s.agentOf("one.example")
+	req := request(t, a, false)
+	req.Breadth = 8
+	out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, req)
+	if out.Status != frame.NotFound {
+		t.Error(out.Status, out.Reasons)
+	}
+	for n, g := range s.gateways {
+		if g.asked > 2 {
+			t.Errorf("%s was asked %d times", n, g.asked)
+		}
+	}
+}
+
+func TestCase28Deadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "one.example", "two.example", "three.example")
+		s.line("one.example", "two.example", "three.example")
+		s.gateways["three.example"].delay = time.Hour
+		a := s.agentOf("one.example")
+		began := time.Now()
+		out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false))
+		if out.Status != frame.Deadline {
+			t.Errorf("status %v, reasons %v", out.Status, out.Reasons)
+		}
+		if took := time.Since(began); took > time.Second+50*time.Millisecond || took < 900*time.Millisecond {
+			t.Errorf("answered after %v of a budget of 1 s", took)
+		}
+		if s.gateways["three.example"].cancelled != 1 || s.gateways["three.example"].asked != 0 {
+			t.Errorf("the branch behind the silent gateway was not cancelled: %d, %d", s.gateways["three.example"].cancelled, s.gateways["three.example"].asked)
+		}
+	})
+}
+
+func TestCase32TamperedResult(t *testing.T) {
+	for name, tamper := range map[string]func(s *sim, r *semreq.Response){
+		"a flipped bit": func(_ *sim, r *semreq.Response) {
+			b := bytes.Clone(r.Results[0])
+			b[len(b)/2] ^= 1
+			r.Results[0] = b
+		},
+		"signed again by the transit": func(s *sim, r *semreq.Response) {
+			res, _ := semreq.PeekResult(r.Results[0])
+			res.Score = 10000
+			r.Results[0], _ = res.Sign(s.domains["two.example"].Sign[identity.UseDigest])
+		},
+		"another request's result": func(s *sim, r *semreq.Response) {
+			res, _ := semreq.PeekResult(r.Results[0])
+			res.ReqID = make([]byte, 16)
+			r.Results[0], _ = res.Sign(s.domains["three.example"].Sign[identity.UseDigest])
+		},
+		"expired": func(s *sim, r *semreq.Response) {
+			res, _ := semreq.PeekResult(r.Results[0])
+			res.Exp = uint64(time.Now().Add(-time.Hour).Unix())
+			r.Results[0], _ = res.Sign(s.domains["three.example"].Sign[identity.UseDigest])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, "one.example", "two.example", "three.example")
+			s.line("one.example", "two.example", "three.example")
+			s.offers("three.example", "medicine.sell", "9000")
+			s.gateways["two.example"].tamper = func(r *semreq.Response) { tamper(s, r) }
+			a := s.agentOf("one.example")
+			out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, true))
+			if len(out.Results) != 0 || out.Status == frame.OK {
+				t.Errorf("a tampered result came through: %v", out.Status)
+			}
+			if len(s.gateways["one.example"].penalties) == 0 {
+				t.Error("the neighbour that sent it was not penalised")
+			}
+		})
+	}
+}
+
+func TestCase56RATOfAnotherDomain(t *testing.T) {
+	s := newSim(t, "one.example", "two.example", "three.example")
+	s.line("one.example", "two.example", "three.example")
+	s.offers("three.example", "medicine.sell", "9000")
+	victim := string(s.domains["three.example"].AIC(t))
+	two := s.gateways["two.example"]
+	two.forge = func(r *semreq.Request) { // the origin claims to ask for another domain's agent
+		rat, err := token.MintRAT(s.domains["one.example"].Sign[identity.UseRAT], token.RAT{
+			Issuer: r.OriginGW, Subject: victim, Issued: uint64(time.Now().Unix()), ID: make([]byte, 16),
+			Scope: []string{"agw.discover", "acps.skill.invoke:*"}, QHash: r.QHash, ReqID: r.ReqID, SPKI: make([]byte, 32), MaxHops: 6,
+			Bind: token.Bind(r.Constraints, r.Provision, uint64(r.Flags)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.RAT = rat
+	}
+	a := s.agentOf("one.example")
+	out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false))
+	if out.Status == frame.OK || !slices.ContainsFunc(out.Reasons, func(r semreq.Reason) bool { return r.Code == frame.IdentityMismatch }) {
+		t.Errorf("status %v, reasons %v, want 0C", out.Status, out.Reasons)
+	}
+	if s.gateways["three.example"].asked != 0 {
+		t.Error("the forged request was forwarded")
+	}
+	if len(two.penalties) == 0 {
+		t.Error("the neighbour that sent it was not penalised")
+	}
+}
+
+func TestCase57ResultOutsideDomain(t *testing.T) {
+	s := newSim(t, "one.example", "two.example", "three.example")
+	s.line("one.example", "two.example")
+	victim := string(s.domains["three.example"].AIC(t))
+	liar := s.gateways["two.example"]
+	liar.found = []directory.Candidate{{Confidence: 9000, Capability: directory.Capability{
+		AIC: victim, CapID: directory.CapID(victim, "x"), SkillID: "x", Name: "x", Description: "score=9000",
+	}}}
+	a := s.agentOf("one.example")
+	one := s.gateways["one.example"]
+	out := one.relay.FromAgent(t.Context(), a, request(t, a, false))
+	if out.Status == frame.OK || len(one.penalties) == 0 || !strings.Contains(one.penalties[0], "0C") {
+		t.Errorf("result naming another domain's AIC: %v %q", out.Status, one.penalties)
+	}
+	// Its own agent, but another's capability.
+	own := string(s.domains["two.example"].AIC(t))
+	liar.found[0].AIC = own
+	one.penalties = nil
+	out = one.relay.FromAgent(t.Context(), a, request(t, a, false))
+	if out.Status == frame.OK || len(one.penalties) == 0 {
+		t.Errorf("result naming another agent's capability: %v %q", out.Status, one.penalties)
+	}
+	// The next candidate answers.
+	s.line("one.example", "three.example")
+	want := s.offers("three.example", "medicine.sell", "8000")
+	if got := caps(t, one.relay.FromAgent(t.Context(), a, request(t, a, false))); !slices.Equal(got, []string{want.CapID}) {
+		t.Errorf("next candidate: %v", got)
+	}
+}
+
+func TestCase60OfferBeforeAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "one.example")
+		first, second := s.offers("one.example", "first", "9000"), s.offers("one.example", "second", "8000")
+		g := s.gateways["one.example"]
+		a := s.agentOf("one.example")
+		acked := false
+		g.offer = func(context.Context, [16]byte, []byte) ([]semreq.Endpoint, error) {
+			time.Sleep(100 * time.Millisecond)
+			acked = true
+			return []semreq.Endpoint{{Host: "192.0.2.1", Port: 1, ALPN: frame.ALPNAgent}}, nil
+		}
+		out := g.relay.FromAgent(t.Context(), a, request(t, a, true))
+		if got := caps(t, out); !acked || got[0] != first.CapID {
+			t.Errorf("the answer must wait for the acknowledgement: acked %v, %v", acked, got)
+		}
+		// Lost offer: no acknowledgement in 300 ms, the next candidate gets one.
+		began, offered := time.Now(), 0
+		g.offer = func(ctx context.Context, _ [16]byte, _ []byte) ([]semreq.Endpoint, error) {
+			if offered++; offered == 1 {
+				<-ctx.Done()
+				return nil, frame.Errorf(frame.Deadline, "silent")
+			}
+			return []semreq.Endpoint{{Host: "192.0.2.1", Port: 1, ALPN: frame.ALPNAgent}}, nil
+		}
+		out = g.relay.FromAgent(t.Context(), a, request(t, a, true))
+		if got := caps(t, out); len(got) == 0 || got[0] != second.CapID {
+			t.Errorf("lost offer: %v %v", out.Status, got)
+		}
+		if took := time.Since(began); took != 300*time.Millisecond {
+			t.Errorf("the next candidate was tried after %v", took)
+		}
+		g.offer = func(context.Context, [16]byte, []byte) ([]semreq.Endpoint, error) {
+			return nil, errors.New("nobody takes it")
+		}
+		if out = g.relay.FromAgent(t.Context(), a, request(t, a, true)); out.Status == frame.OK || len(out.Results) != 0 {
+			t.Errorf("no candidate takes the session: %v", out.Status)
+		}
+	})
+}
+
+func TestScopeNarrows(t *testing.T) {
+	s := newSim(t, "one.example", "two.example")
+	s.line("one.example", "two.example")
+	s.offers("two.example", "medicine.sell", "9000")
+	a := s.agentOf("one.example")
+	a.Scope = []string{"agw.discover", "acps.skill.invoke:other"}
+	one := s.gateways["one.example"].relay
+	if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.OK {
+		t.Errorf("discovery needs no right to invoke: %v", out.Status)
+	}
+	if out := one.FromAgent(t.Context(), a, request(t, a, true)); out.Status == frame.OK {
+		t.Error("a session was provisioned outside the scope")
+	}
+	a.Scope = []string{"acps.skill.invoke:*"}
+	if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.ScopeDenied {
+		t.Errorf("without agw.discover: %v", out.Status)
+	}
+	s.gateways["two.example"].forge = func(r *semreq.Request) { r.Scope = []string{"agw.publish:*", "agw.discover"} }
+	a.Scope = []string{"agw.discover"}
+	if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status == frame.OK {
+		t.Error("a scope that a hop widened was accepted")
+	}
+}
+
+func TestHopsCannotAlterTheRequest(t *testing.T) {
+	for name, forge := range map[string]func(*semreq.Request){
+		"constraints": func(r *semreq.Request) { r.Constraints = nil },
+		"flags":       func(r *semreq.Request) { r.Flags |= semreq.FlagParallel },
+		"hop limit":   func(r *semreq.Request) { r.HopLimit = 12 },
+		"via":         func(r *semreq.Request) { r.Via = []string{"x"} },
+		"query":       func(r *semreq.Request) { r.Query = append(bytes.Clone(r.Query), 0) },
+		"origin":      func(r *semreq.Request) { r.HopVia = []string{"two.example", "one.example"} },
+		"no token":    func(r *semreq.Request) { r.RAT = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, "one.example", "two.example")
+			s.line("one.example", "two.example")
+			s.offers("two.example", "medicine.sell", "9000")
+			s.gateways["two.example"].forge = forge
+			a := s.agentOf("one.example")
+			req := request(t, a, false)
+			constrain(t, req, semreq.Constraints{MinScore: 1})
+			if out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, req); out.Status == frame.OK {
+				t.Error("an altered request was answered")
+			}
+		})
+	}
+}
+
+func TestRepeatedRequest(t *testing.T) {
+	s := newSim(t, "one.example", "two.example", "three.example")
+	s.line("one.example", "two.example")
+	s.offers("two.example", "medicine.sell", "9000")
+	a := s.agentOf("one.example")
+	two := s.gateways["two.example"]
+	var first *semreq.Request
+	two.forge = func(r *semreq.Request) { c := *r; first = &c }
+	if out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.OK {
+		t.Fatal(out.Status)
+	}
+	if out := two.relay.FromNeighbour(t.Context(), simLink{from: two, to: s.gateways["one.example"]}, first); out.Status != frame.Duplicate {
+		t.Errorf("the same request again: %v", out.Status)
+	}
+}
+
+func TestAgentRate(t *testing.T) {
+	s := newSim(t, "one.example")
+	s.offers("one.example", "x", "9000")
+	a := s.agentOf("one.example")
+	var refused *semreq.Response
+	for range 60 {
+		if out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false)); out.Status == frame.Overloaded {
+			refused = out
+		}
+	}
+	if refused == nil || refused.RetryAfterMS == 0 {
+		t.Errorf("60 requests at once: %+v", refused)
+	}
+}
+
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		b    uint8
+		n    int
+		want []uint8
+	}{{4, 1, []uint8{4}}, {4, 2, []uint8{2, 1}}, {4, 5, []uint8{2, 1, 1}}, {1, 3, []uint8{1}}, {8, 3, []uint8{4, 1, 1}}, {3, 0, nil}} {
+		got := share(c.b, c.n)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("share(%d, %d) = %v, want %v", c.b, c.n, got, c.want)
+		}
+	}
+}
