@@ -47,6 +47,9 @@ type SetOwn struct{ Groups []wire.Group }
 // KeysChanged: Config.Keys answers differently than before, such as after a trust bundle was accepted or removed.
 type KeysChanged struct{}
 
+// Leave: one session is about to be ended by us; its neighbour is told to keep our entries for a restart.
+type Leave struct{ Conn uint64 }
+
 // Shutdown: the gateway is about to stop; neighbours are told to keep its entries for a restart.
 type Shutdown struct{}
 
@@ -57,6 +60,7 @@ func (Undecodable) event()   {}
 func (SetNeighbours) event() {}
 func (SetOwn) event()        {}
 func (KeysChanged) event()   {}
+func (Leave) event()         {}
 func (Shutdown) event()      {}
 
 // Effect is something to do. Effects are carried out in their order. The set is closed.

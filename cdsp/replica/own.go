@@ -28,6 +28,9 @@ func sameScope(a, b wire.Scope) bool {
 	return a.Visibility == b.Visibility && a.MaxHops == b.MaxHops && a.Level == b.Level && slices.Equal(a.Allow, b.Allow)
 }
 
+// ownReserve is the room that is left for our tombstones among the keys that neighbours take of one origin.
+const ownReserve = 50
+
 // setOwn compares the wanted digests with the current ones: what is new or changed gets a version and a batch, what is
 // gone a tombstone, and what is the same stays as it is.
 func (r *Replica) setOwn(now time.Time, groups []wire.Group) error {
@@ -35,8 +38,8 @@ func (r *Replica) setOwn(now time.Time, groups []wire.Group) error {
 	if err != nil {
 		return err
 	}
-	if len(wanted) > r.cfg.Limits.OriginEntries/2 {
-		return fmt.Errorf("%d own digests are over the limit of %d: neighbours would refuse them", len(wanted), r.cfg.Limits.OriginEntries/2)
+	if limit := r.cfg.Limits.OriginEntries - ownReserve; len(wanted) > limit {
+		return fmt.Errorf("%d own digests are over the limit of %d: neighbours would refuse them", len(wanted), limit)
 	}
 	var signing []*ownItem
 	for _, w := range wanted {

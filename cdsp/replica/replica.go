@@ -71,8 +71,12 @@ func (r *Replica) Step(now time.Time, ev Event) error {
 		}
 	case KeysChanged:
 		r.keysChanged(now)
+	case Leave:
+		if s := r.sessions[e.Conn]; s != nil {
+			r.leave(s)
+		}
 	case Shutdown:
-		r.shutdown()
+		r.eachSession(r.leave)
 	}
 	r.flushAll(now)
 	return nil

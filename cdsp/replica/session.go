@@ -359,10 +359,9 @@ func (r *Replica) lose(now time.Time, s *session, reason string) {
 // maxStale bounds restart_ms.
 const maxStale = 300 * time.Second
 
-func (r *Replica) shutdown() {
-	r.eachSession(func(s *session) {
-		if s.state == Established {
-			r.emit(Send{Conn: s.conn, Msg: &wire.Goodbye{Kind: wire.LeaveRestart, RestartMS: ms(r.cfg.Timers.Restart), Code: frame.Shutdown}})
-		}
-	})
+// leave says goodbye for a restart.
+func (r *Replica) leave(s *session) {
+	if s.state == Established {
+		r.emit(Send{Conn: s.conn, Msg: &wire.Goodbye{Kind: wire.LeaveRestart, RestartMS: ms(r.cfg.Timers.Restart), Code: frame.Shutdown}})
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"text/template"
 	"time"
 
@@ -248,7 +249,7 @@ func writeConfig(file string, cfg config.Gateway) error {
 
 // home is a gateway's state as it is loaded at the start.
 type home struct {
-	certificate tls.Certificate
+	certificate atomic.Pointer[tls.Certificate]
 	gateway     aic.AIC
 	issuer      aic.AIC
 	bundle      *identity.Accepted
@@ -277,7 +278,7 @@ func loadHome(state string, advertise []string, now time.Time) (*home, error) {
 	if h.authority, err = loadAuthority(state); err != nil {
 		return nil, err
 	}
-	if err := h.loadCertificate(state, advertise, now); err != nil {
+	if err := h.renew(state, advertise, now); err != nil {
 		return nil, err
 	}
 	if !h.bundle.IsGateway(string(h.gateway)) {
@@ -303,7 +304,11 @@ func loadAuthority(state string) (*identity.Authority, error) {
 	return identity.OpenAuthority(root[0], issuing[0], key)
 }
 
-func (h *home) loadCertificate(state string, advertise []string, now time.Time) error {
+// current is the gateway's certificate as of now.
+func (h *home) current() tls.Certificate { return *h.certificate.Load() }
+
+// renew loads the gateway's certificate, and has the domain's CA issue the next one when half of its life is over.
+func (h *home) renew(state string, advertise []string, now time.Time) error {
 	chainFile := filepath.Join(state, fileGatewayChain)
 	key, err := identity.LoadKey(filepath.Join(state, fileGatewayKey))
 	if err != nil {
@@ -317,8 +322,12 @@ func (h *home) loadCertificate(state string, advertise []string, now time.Time) 
 	if err != nil {
 		return fmt.Errorf("read certificate %s: %w", chainFile, err)
 	}
-	if h.gateway, err = identity.AICOf(leaf); err != nil {
+	id, err := identity.AICOf(leaf)
+	if err != nil {
 		return fmt.Errorf("read certificate %s: %w", chainFile, err)
+	}
+	if h.gateway == "" { // the first time; later it is read without a lock
+		h.gateway = id
 	}
 	if now.After(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
 		profile := identity.LeafProfile{AIC: h.gateway, DNSNames: dnsNames(advertise), Life: identity.GatewayLife}
@@ -329,6 +338,10 @@ func (h *home) loadCertificate(state string, advertise []string, now time.Time) 
 			return fmt.Errorf("renew own certificate: %w", err)
 		}
 	}
-	h.certificate, err = identity.TLSCertificate(chain, key)
-	return err
+	certificate, err := identity.TLSCertificate(chain, key)
+	if err != nil {
+		return fmt.Errorf("read certificate %s: %w", chainFile, err)
+	}
+	h.certificate.Store(&certificate)
+	return nil
 }

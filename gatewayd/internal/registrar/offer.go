@@ -50,6 +50,13 @@ func (r *Registrar) Attached() int {
 	return len(r.attached)
 }
 
+// Drop closes an agent's connection.
+func (r *Registrar) Drop(id string, code frame.Code) {
+	if a := r.find(id); a != nil {
+		a.conn.Close(code, "")
+	}
+}
+
 // Offer shows a session token to an attached agent and waits for its acknowledgement as long as ctx allows. When the agent
 // has no room for another offer, mint is not called (47).
 func (r *Registrar) Offer(ctx context.Context, target, origin string, home bool, mint func() ([16]byte, []byte, error)) ([]semreq.Endpoint, error) {

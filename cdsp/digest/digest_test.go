@@ -1,0 +1,230 @@
+package digest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"agentgw/cdsp/wire"
+	"agentgw/internal/frame"
+)
+
+var testKey = bytes.Repeat([]byte{7}, 32)
+
+func options() Options {
+	return Options{Key: testKey, Level: wire.LevelFull, MaxHops: 7, Weight: func(string) float64 { return 5 }}
+}
+
+func held(id [8]byte) ([]byte, bool) { return testKey, id == KeyID(testKey) }
+
+func pharmacy() []Capability {
+	return []Capability{
+		{Tags: []string{"Health", "medicine"}, Terms: []string{"medicin", "throat", "sell"}, Out: []string{"application/json"}, Visibility: wire.VisibleAny},
+		{Tags: []string{"health"}, Terms: []string{"advic"}, Visibility: wire.VisibleAny},
+		{Tags: []string{"health", "stock"}, Terms: []string{"stockroom"}, Visibility: wire.VisibleDomain},
+		{Tags: []string{"secret"}, Terms: []string{"secret"}, Private: true},
+	}
+}
+
+// received builds the digest of a gateway as a neighbour sees it: through the bytes of its items.
+func received(t *testing.T, o *Origins, at Origin, caps []Capability) {
+	t.Helper()
+	groups, err := Build(caps, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		for _, it := range g.Items {
+			hash, err := it.ContentHash()
+			if err != nil {
+				t.Fatal(err)
+			}
+			it.OSeq, it.CHash = 1, hash
+			raw, err := it.MarshalCBOR()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var back wire.Item
+			if err := back.UnmarshalCBOR(raw); err != nil {
+				t.Fatalf("own item breaks the protocol: %v", err)
+			}
+			if g.Scope.Visibility == wire.VisibleAny {
+				o.Add(at, &back)
+			}
+		}
+	}
+}
+
+func TestBuild(t *testing.T) {
+	groups, err := Build(pharmacy(), options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, g := range groups {
+		for _, it := range g.Items {
+			got = append(got, fmt.Sprintf("visibility %d %s %q count %d", g.Scope.Visibility, it.NS, it.Label, it.Count))
+		}
+	}
+	want := []string{
+		`visibility 2 tag "health" count 1`, `visibility 2 tag "medicine" count 0`,
+		`visibility 0 tag "stock" count 0`, `visibility 2 sketch "" count 1`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	shuffled := pharmacy()
+	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	again, _ := Build(shuffled, options())
+	if d := cmp.Diff(groups, again, cmp.AllowUnexported(wire.Modes{})); d != "" {
+		t.Errorf("order of capabilities changes the digest: %s", d)
+	}
+	for _, g := range groups {
+		for _, it := range g.Items {
+			if bytes.Contains(it.Sketch, []byte("secret")) || it.Label == "secret" {
+				t.Error("a private capability is told")
+			}
+		}
+	}
+}
+
+func TestRank(t *testing.T) {
+	var o Origins
+	received(t, &o, Origin{Gateway: "pharmacy", Via: "hub", Distance: 2}, pharmacy())
+	received(t, &o, Origin{Gateway: "airport", Via: "hub", Distance: 1}, []Capability{{Tags: []string{"travel"}, Terms: []string{"flight"}, Visibility: wire.VisibleAny}})
+	names := func(r []Ranked) (out []string) {
+		for _, x := range r {
+			out = append(out, x.Gateway)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		what string
+		q    Query
+		want []string
+	}{
+		{"a term of one", Query{Terms: []Term{{"throat", 9}, {"medicin", 8}}}, []string{"pharmacy"}},
+		{"a term of nobody", Query{Terms: []Term{{"submarin", 9}}}, nil},
+		{"terms of both, the rarer decides", Query{Terms: []Term{{"throat", 9}, {"flight", 3}}}, []string{"pharmacy", "airport"}},
+		{"a tag", Query{Tags: []string{"Travel"}}, []string{"airport"}},
+		{"an exact tag goes before terms", Query{Terms: []Term{{"throat", 9}}, Tags: []string{"travel"}}, []string{"airport", "pharmacy"}},
+		{"a tag of nobody", Query{Tags: []string{"war"}}, nil},
+		{"a term that is told in the domain only", Query{Terms: []Term{{"stockroom", 9}}}, nil},
+	} {
+		if got := names(o.Rank(c.q, held)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+	nobody := func([8]byte) ([]byte, bool) { return nil, false }
+	if got := o.Rank(Query{Terms: []Term{{"throat", 9}}}, nobody); len(got) != 0 {
+		t.Errorf("scored without the hash key: %v", names(got))
+	}
+}
+
+func TestDistanceAndStalenessCost(t *testing.T) {
+	var o Origins
+	caps := pharmacy()
+	received(t, &o, Origin{Gateway: "a-stale", Stale: true}, caps)
+	received(t, &o, Origin{Gateway: "b-far", Distance: 3}, caps)
+	received(t, &o, Origin{Gateway: "c-near", Distance: 1}, caps)
+	got := o.Rank(Query{Terms: []Term{{"throat", 9}}}, held)
+	if len(got) != 3 || got[0].Gateway != "c-near" || got[1].Gateway != "b-far" || got[2].Gateway != "a-stale" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestFalsePositives(t *testing.T) {
+	var terms []string
+	for i := range 3000 {
+		terms = append(terms, fmt.Sprintf("term%d", i))
+	}
+	s := newSketch(terms, 100, testKey, wire.LevelFull, func(string) float64 { return 1 })
+	for _, term := range terms {
+		if !s.has(term, testKey) {
+			t.Fatalf("%s is missing", term)
+		}
+	}
+	wrong := 0
+	for i := range 10_000 {
+		if s.has(fmt.Sprintf("other%d", i), testKey) {
+			wrong++
+		}
+	}
+	if wrong > 200 { // 10 bits a term and 7 hashes: 0.8 %
+		t.Errorf("%d of 10000 terms are found that were never put in", wrong)
+	}
+	if raw, err := frame.Marshal(s); err != nil || len(raw) > wire.MaxSketch {
+		t.Errorf("%d octets, %v", len(raw), err)
+	}
+}
+
+func TestSketchFitsWhateverTheTerms(t *testing.T) {
+	var terms []string
+	for i := range 50_000 {
+		terms = append(terms, fmt.Sprintf("term%05d", i))
+	}
+	rare := func(term string) float64 {
+		if term >= "term49000" {
+			return 12
+		}
+		return 3
+	}
+	s := newSketch(terms, 4000, testKey, wire.LevelFull, rare)
+	raw, err := frame.Marshal(s)
+	if err != nil || len(raw) > wire.MaxSketch {
+		t.Fatalf("%d octets, %v", len(raw), err)
+	}
+	if _, err := ParseSketch(raw); err != nil {
+		t.Error(err)
+	}
+	if !s.has("term49999", testKey) {
+		t.Error("a rare term was left out before the common ones")
+	}
+}
+
+func TestLyingSketches(t *testing.T) {
+	honest := newSketch([]string{"a", "b"}, 2, testKey, wire.LevelFull, func(string) float64 { return 1 })
+	ones := *honest
+	ones.Bits = bytes.Repeat([]byte{0xff}, 64)
+	var terms []string
+	for i := range 2000 {
+		terms = append(terms, fmt.Sprint(i))
+	}
+	fuller := *newSketch(terms, 2, testKey, wire.LevelFull, func(string) float64 { return 1 })
+	odd := *honest
+	odd.Bits = odd.Bits[:7]
+	for name, s := range map[string]Sketch{"every bit set": ones, "fuller than its capabilities": fuller, "no whole words": odd} {
+		raw, err := frame.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alarmed := false
+		o := Origins{Alarm: func(string, error) { alarmed = true }}
+		o.Add(Origin{Gateway: "liar"}, &wire.Item{NS: NSSketch, Sketch: raw, SketchAlg: Algorithm})
+		if !alarmed || len(o.Rank(Query{Terms: []Term{{"a", 9}}}, held)) != 0 {
+			t.Errorf("%s: alarmed %v", name, alarmed)
+		}
+	}
+}
+
+func FuzzSketch(f *testing.F) {
+	raw, err := frame.Marshal(newSketch([]string{"a"}, 1, testKey, wire.LevelFull, func(string) float64 { return 1 }))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		s, err := ParseSketch(in)
+		if err != nil {
+			return
+		}
+		s.has("a", testKey)
+		if s.fill() > maxFill {
+			t.Fatal("a filter over its fill was accepted")
+		}
+	})
+}

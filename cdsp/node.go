@@ -1,0 +1,260 @@
+package cdsp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentgw/cdsp/replica"
+	"agentgw/cdsp/wire"
+	"agentgw/internal/frame"
+)
+
+// Config is what a Node is made of. Everything but Timers, Limits, OnBundle, Bundles and Log is needed.
+type Config struct {
+	Gateway string        // AIC of this gateway
+	Domain  string        // its Agent Autonomous Domain
+	BootID  wire.ID16     // random, new at every start
+	Epoch   uint64        // unix milliseconds of this start
+	OEpoch  uint64        // epoch of the own digests, unix milliseconds: larger than any before and persisted already
+	Signer  frame.Signer  // key of use 1
+	Keys    frame.KeyFunc // keys of use 1 of all accepted bundles; called by Run's goroutine
+	Timers  replica.Timers
+	Limits  replica.Limits
+
+	// OnBundle takes a trust bundle that a neighbour sent: its own, or one that it introduces. It may be slow; only that
+	// neighbour waits. An error is logged. After an accepted one call BundleAccepted.
+	OnBundle func(ctx context.Context, gateway, domain string, bundle []byte) error
+	// Bundles are the signed bundles to send to a neighbouring domain: our own, and those that we introduce to it. It is
+	// asked when a session is up, and again after BundleAccepted; each bundle is sent once a session.
+	Bundles func(domain string) [][]byte
+	Log     *slog.Logger
+}
+
+// Names that callers of this package need from the machine.
+type (
+	Neighbour       = replica.Neighbour
+	Snapshot        = replica.Snapshot
+	NeighbourStatus = replica.NeighbourStatus
+	Entry           = replica.Entry
+)
+
+// KeepsDialled says whether, of two connections between the gateways local and remote, the one that local dialled is kept.
+func KeepsDialled(local, remote string) bool { return replica.KeepsDialled(local, remote) }
+
+// Node is one gateway's end of the protocol.
+type Node struct {
+	cfg   Config
+	log   *slog.Logger
+	inbox chan func() // run by the owner; senders wait while it is full
+	done  chan struct{}
+	conns atomic.Uint64
+
+	// Owned by Run's goroutine.
+	machine  *replica.Replica
+	sessions map[uint64]*Session
+	stopping bool
+	dirty    bool
+	shown    time.Time // when the snapshot was made
+
+	snapshot atomic.Pointer[Snapshot]
+
+	mu      sync.Mutex // guards changed
+	changed chan struct{}
+}
+
+// maxInbox is how many inputs wait for the owner.
+const maxInbox = 64
+
+// New makes a Node; nothing happens before Run.
+func New(cfg Config) *Node {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	n := &Node{cfg: cfg, log: cfg.Log, inbox: make(chan func(), maxInbox), done: make(chan struct{}),
+		sessions: map[uint64]*Session{}, changed: make(chan struct{})}
+	n.machine = replica.New(replica.Config{Gateway: cfg.Gateway, Domain: cfg.Domain, BootID: cfg.BootID, Epoch: cfg.Epoch,
+		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Random: random, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
+	n.snapshot.Store(n.machine.Snapshot())
+	return n
+}
+
+func random() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails: crypto/rand
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// Run runs the node until ctx ends; then it says goodbye to every neighbour, waits until they can have heard it, closes the
+// sessions and returns after the last of them has ended. Run may be called once.
+func (n *Node) Run(ctx context.Context) error {
+	defer close(n.done)
+	stop := ctx.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for !n.stopping || len(n.sessions) > 0 {
+		timer.Reset(time.Until(n.nextWake()))
+		select {
+		case f := <-n.inbox:
+			f()
+		case <-timer.C:
+			n.machine.Tick(time.Now())
+		case <-stop:
+			stop, n.stopping = nil, true
+			n.step(replica.Shutdown{})
+			n.leaveAll()
+		}
+		n.carryOut()
+		n.publish()
+	}
+	return nil
+}
+
+// showEvery bounds how often the tables are copied.
+const showEvery = 20 * time.Millisecond
+
+func (n *Node) nextWake() time.Time {
+	next := n.machine.Next()
+	if at := n.shown.Add(showEvery); n.dirty && at.Before(next) {
+		return at
+	}
+	return next
+}
+
+// publish makes a new snapshot where something changed.
+func (n *Node) publish() {
+	now := time.Now()
+	if !n.dirty || now.Before(n.shown.Add(showEvery)) {
+		return
+	}
+	n.dirty, n.shown = false, now
+	n.snapshot.Store(n.machine.Snapshot())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// Snapshot is the tables as they were at most 20 ms ago. It is shared: do not change it.
+func (n *Node) Snapshot() *Snapshot { return n.snapshot.Load() }
+
+// Changed is closed when a newer snapshot is there. Take the channel before the snapshot, else a change may be missed.
+func (n *Node) Changed() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed
+}
+
+// SetNeighbours replaces the policy rows while sessions run. It waits for Run. The error names a row that is wrong; then
+// nothing changes.
+func (n *Node) SetNeighbours(ctx context.Context, rows []Neighbour) error {
+	return n.ask(ctx, replica.SetNeighbours{Rows: rows})
+}
+
+// SetOwn replaces the own digests; neighbours hear only what differs. It waits for Run. The error names a digest that is
+// wrong; then nothing changes.
+func (n *Node) SetOwn(ctx context.Context, groups []wire.Group) error {
+	return n.ask(ctx, replica.SetOwn{Groups: groups})
+}
+
+// BundleAccepted says that Config.Keys or Config.Bundles answer differently than before: entries whose keys are known now
+// are asked for again, entries whose keys are gone are dropped, and bundles are passed on. It may be called from OnBundle.
+func (n *Node) BundleAccepted() {
+	n.post(context.Background(), func() {
+		n.step(replica.KeysChanged{})
+		for _, s := range n.sessions {
+			s.relaySoon()
+		}
+	})
+}
+
+func (n *Node) ask(ctx context.Context, ev replica.Event) error {
+	answer := make(chan error, 1)
+	if err := n.post(ctx, func() { answer <- n.machine.Step(time.Now(), ev) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-n.done:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errStopped = frame.Errorf(frame.Shutdown, "digest synchronisation has stopped")
+
+// post hands f to the owner.
+func (n *Node) post(ctx context.Context, f func()) error {
+	select {
+	case <-n.done: // else a free place in the inbox might be taken
+		return errStopped
+	default:
+	}
+	select {
+	case n.inbox <- f:
+		return nil
+	case <-n.done:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// step is for events whose error cannot be: those that come from sessions.
+func (n *Node) step(ev replica.Event) {
+	if err := n.machine.Step(time.Now(), ev); err != nil {
+		n.log.Error("digest synchronisation refused an event of its own", "error", err)
+	}
+}
+
+// carryOut does what the machine asks for. It never waits for a neighbour.
+func (n *Node) carryOut() {
+	for _, e := range n.machine.Ready() {
+		switch e := e.(type) {
+		case replica.Send:
+			n.with(e.Conn, func(s *Session) { s.queue(e.Msg) })
+		case replica.StopDigest:
+			n.with(e.Conn, func(s *Session) { s.stopDigest(e.Code) })
+		case replica.Close:
+			n.with(e.Conn, func(s *Session) { s.end(frame.Errorf(e.Code, "%s", e.Reason)) })
+		case replica.Up:
+			n.with(e.Conn, func(s *Session) { close(s.up); s.relaySoon() })
+		case replica.Transition:
+			n.log.Info("digest session", "peer", e.Gateway, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
+		case replica.Alarm:
+			n.log.Warn("digest alarm", "peer", e.Gateway, "text", e.Text)
+		case replica.Changed:
+			n.dirty = true
+		}
+	}
+}
+
+func (n *Node) with(conn uint64, f func(*Session)) {
+	if s := n.sessions[conn]; s != nil {
+		f(s)
+	}
+}
+
+// leaveAll ends every session after what is queued for it, its GOODBYE last, was written.
+func (n *Node) leaveAll() {
+	n.carryOut()
+	for _, s := range n.sessions {
+		s.queue(nil)
+	}
+}
+
+// leave ends one session that its caller no longer wants.
+func (n *Node) leave(s *Session) {
+	if n.stopping {
+		return
+	}
+	n.step(replica.Leave{Conn: s.conn})
+	n.carryOut()
+	s.queue(nil)
+}

@@ -1,0 +1,170 @@
+package app
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
+	"agentgw/gatewayd/internal/admin"
+	"agentgw/gatewayd/internal/relay"
+	"agentgw/internal/daemon"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+	"agentgw/internal/policy"
+)
+
+// Status implements admin.Gateway.
+func (a *app) Status() admin.Status {
+	s := admin.Status{
+		Gateway: string(a.home.gateway), Domain: a.cfg.Domain, Version: daemon.Version(), Listen: a.ep.Addr().String(),
+		UptimeS: int64(time.Since(a.started).Seconds()), Agents: a.registry.Len(), Attached: a.agents.Attached(), Peers: a.Peers(),
+		Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
+	}
+	for _, b := range a.trust.All() {
+		s.Domains = append(s.Domains, admin.TrustRow{
+			Domain: b.Domain, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
+		})
+	}
+	return s
+}
+
+// Agents implements admin.Gateway.
+func (a *app) Agents() []admin.AgentRow {
+	var rows []admin.AgentRow
+	for _, l := range a.registry.List() {
+		row := admin.AgentRow{
+			AIC: l.AIC, State: l.State.String(), Attached: l.Alive, Visibility: l.Visibility.String(), Version: l.Version,
+			LastModified: l.LastModified, Skills: []string{},
+		}
+		for _, c := range l.Capabilities {
+			row.Name = c.AgentName
+			row.Skills = append(row.Skills, c.SkillID)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// Peers implements admin.Gateway.
+func (a *app) Peers() []admin.PeerRow {
+	rows := []admin.PeerRow{}
+	for _, p := range a.peers.Status() {
+		rows = append(rows, admin.PeerRow{
+			Domain: p.Domain, Gateway: p.Gateway, Role: p.Role, State: p.State, Acked: p.Acked, Entries: p.Entries,
+			RTTMS: p.RTT.Milliseconds(), Error: p.Err,
+		})
+	}
+	return rows
+}
+
+// Digests implements admin.Gateway.
+func (a *app) Digests() []admin.DigestRow {
+	var rows []admin.DigestRow
+	for _, d := range a.peers.Digests() {
+		rows = append(rows, admin.DigestRow{
+			Origin: d.Origin, Domain: d.Domain, NS: d.Item.NS, Label: d.Item.Label, Path: d.Path, Via: d.Via, Stale: d.Stale,
+		})
+	}
+	return rows
+}
+
+// CreateToken implements admin.Gateway.
+func (a *app) CreateToken(ctx context.Context, r admin.TokenRequest) (admin.TokenAnswer, error) {
+	spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey)
+	if err != nil {
+		return admin.TokenAnswer{}, err
+	}
+	secret, expires, err := a.amc.CreateToken(ctx, time.Duration(r.LifeS)*time.Second, r.Scope, r.Note)
+	if err != nil {
+		return admin.TokenAnswer{}, err
+	}
+	t := arp.Token{Secret: secret[:], GatewayPK: spki[:], Domain: a.cfg.Domain, Exp: uint64(expires.Unix())}
+	for _, addr := range a.cfg.Advertise {
+		host, port, err := net.SplitHostPort(addr)
+		n, e := strconv.ParseUint(port, 10, 16)
+		if err == nil && e == nil {
+			t.Addresses = append(t.Addresses, arp.HostPort{Host: host, Port: uint16(n)})
+		}
+	}
+	return admin.TokenAnswer{Token: t.String(), Expires: expires}, nil
+}
+
+// Resolve implements admin.Gateway: the gateway is an agent too, and asks in its own name.
+func (a *app) Resolve(ctx context.Context, r admin.ResolveRequest) (admin.ResolveAnswer, error) {
+	q := r.Query.Normalise()
+	if err := q.Validate(); err != nil {
+		return admin.ResolveAnswer{}, err
+	}
+	raw, err := q.Encode()
+	if err != nil {
+		return admin.ResolveAnswer{}, err
+	}
+	hash, id := semreq.Hash(raw), newID()
+	req := &semreq.Request{
+		ReqID: id[:], Query: raw, QHash: hash[:], HopLimit: semreq.DefaultHops, BudgetMS: or(r.BudgetMS, semreq.DefaultBudgetMS),
+		Breadth: or(r.Breadth, semreq.DefaultBreadth), Want: or(r.Want, semreq.DefaultWant),
+	}
+	if r.Parallel {
+		req.Flags |= semreq.FlagParallel
+	}
+	if r.LocalOnly {
+		req.Flags |= semreq.FlagNoForward
+	}
+	if !r.Constraints.Empty() {
+		if req.Constraints, err = frame.Marshal(r.Constraints); err != nil {
+			return admin.ResolveAnswer{}, err
+		}
+	}
+	self := relay.Agent{AIC: string(a.home.gateway), Scope: []string{policy.ScopeDiscover}}
+	return a.describe(a.relay.FromAgent(ctx, self, req))
+}
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+func (a *app) describe(resp *semreq.Response) (admin.ResolveAnswer, error) {
+	out := admin.ResolveAnswer{
+		Status: resp.Status.String(), Code: resp.Status.Hex(), Results: []admin.Result{}, Route: resp.Route,
+		Hops: max(0, len(resp.Route)-1), ElapsedMS: resp.ElapsedMS,
+	}
+	for _, signed := range resp.Results {
+		res, err := semreq.PeekResult(signed)
+		if err != nil {
+			return out, err
+		}
+		out.Results = append(out.Results, admin.Result{
+			AIC: res.AIC, Capability: res.Cap, Domain: a.trust.DomainOf(res.AIC), Gateway: res.GW, Score: res.Score, Skill: res.Skill,
+		})
+	}
+	for _, r := range resp.Reasons {
+		out.Reasons = append(out.Reasons, admin.Reason{Gateway: r.GW, Code: r.Code.Hex(), Name: r.Code.String()})
+	}
+	return out, nil
+}
+
+// ReloadPeers implements admin.Gateway: it reads the policy rows again.
+func (a *app) ReloadPeers(ctx context.Context) error {
+	rows, err := a.peerRows()
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	return a.peers.SetRows(ctx, rows)
+}
+
+// Withdraw implements admin.Gateway.
+func (a *app) Withdraw(ctx context.Context, r admin.WithdrawRequest) error {
+	if err := a.registry.Withdraw(ctx, r.AIC, r.Reason, now()); err != nil {
+		return frame.Errorf(frame.NotFound, "withdraw %s: %w", r.AIC, err)
+	}
+	a.agents.Drop(r.AIC, frame.Revoked)
+	a.log.Info("agent withdrawn", "aic", r.AIC, "reason", r.Reason)
+	return nil
+}

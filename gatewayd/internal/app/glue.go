@@ -1,0 +1,85 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/directory/match"
+	"agentgw/directory/registry"
+	"agentgw/directory/semreq"
+	"agentgw/directory/store"
+	"agentgw/gatewayd/internal/registrar"
+	"agentgw/gatewayd/internal/relay"
+)
+
+// glue is the directory as the registrar and the relay see it.
+type glue struct {
+	*registry.Registry
+	store *store.Store
+}
+
+// Get implements registrar.Directory.
+func (g glue) Get(id string) (directory.Entry, bool) {
+	e, err := g.Registry.Get(id)
+	return e, err == nil
+}
+
+// Reserve implements registrar.Directory.
+func (g glue) Reserve(ctx context.Context, id string) error { return g.store.Reserve(ctx, id, now()) }
+
+// Register implements registrar.Directory.
+func (g glue) Register(ctx context.Context, e directory.Entry) error {
+	_, err := g.Registry.Register(ctx, e, now())
+	return err
+}
+
+// SetAlive implements registrar.Directory.
+func (g glue) SetAlive(id string, alive bool) { g.Registry.SetAlive(id, alive, now()) }
+
+// Match implements relay.Directory.
+func (g glue) Match(q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) []directory.Candidate {
+	mq := matchQuery(q)
+	mq.MinScore, mq.Limit = minScore, want
+	mq.Exclude = append([]string{asker.AIC}, c.Exclude...) // nobody is told to ask itself
+	return g.Resolve(registry.Request{Query: mq, Asker: asker.Domain, Home: asker.Home}, now())
+}
+
+// Score implements relay.Directory.
+func (g glue) Score(q semreq.Query, s semreq.Skill) uint16 {
+	return match.ScoreText(matchQuery(q), match.SkillText{Name: s.Name, Description: s.Description, Tags: s.Tags, In: s.In, Out: s.Out})
+}
+
+func matchQuery(q semreq.Query) match.Query {
+	return match.Query{Text: q.Text, Caps: q.Caps, Tags: append(q.Tags, q.Classes...), In: q.In, Out: q.Out}
+}
+
+// sessions is the attached agents as the relay sees them.
+type sessions struct{ *registrar.Registrar }
+
+// Offer implements relay.Agents.
+func (s sessions) Offer(ctx context.Context, target string, asker relay.Asker, mint func() ([16]byte, []byte, error)) ([]semreq.Endpoint, error) {
+	return s.Registrar.Offer(ctx, target, asker.Domain, asker.Home, mint)
+}
+
+// publishPause gathers the registrations of a burst into one digest.
+const publishPause = 50 * time.Millisecond
+
+// publish keeps the own digests in step with the directory.
+func (a *app) publish(ctx context.Context) {
+	changed, cancel := a.registry.Subscribe()
+	defer cancel()
+	for {
+		a.peers.SetOwn(ctx, a.registry.List())
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(publishPause):
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package peering
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"agentgw/cdsp"
+	"agentgw/cdsp/digest"
+	"agentgw/cdsp/replica"
+	"agentgw/cdsp/wire"
+	"agentgw/directory"
+	"agentgw/directory/match"
+	"agentgw/directory/registry"
+	"agentgw/directory/semreq"
+	"agentgw/gatewayd/internal/relay"
+	"agentgw/internal/identity"
+)
+
+// maxHops is how many domains an own digest may pass: to the neighbours of the neighbours, and further.
+const maxHops = 7
+
+// routes is what requests need of the digest table; it is replaced whole when the table changes.
+type routes struct {
+	snapshot *replica.Snapshot
+	origins  digest.Origins
+}
+
+func (p *Peering) newNode(epoch uint64) *cdsp.Node {
+	boot := wire.ID16{}
+	for i := range boot {
+		boot[i] = byte(rand.Uint32())
+	}
+	return cdsp.New(cdsp.Config{
+		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, Epoch: epoch, OEpoch: epoch, Signer: p.cfg.Signer,
+		Keys: p.cfg.Trust.Keys(identity.UseDigest), Bundles: p.bundlesFor, OnBundle: p.onBundle, Log: p.log,
+	})
+}
+
+// bundlesFor are the bundles that a neighbour is told of: our own, and where its row says transit those of the peers
+// that the operator configured. What was introduced to us is not handed on: its introducer vouches to us alone.
+func (p *Peering) bundlesFor(domain string) [][]byte {
+	out := [][]byte{p.cfg.Trust.Own().Raw}
+	r := p.row(domain)
+	if r == nil || !r.Transit {
+		return out
+	}
+	for _, a := range p.cfg.Trust.All() {
+		if a.Source == identity.Configured && a.Domain != domain {
+			out = append(out, a.Raw)
+		}
+	}
+	return out
+}
+
+// onBundle considers a bundle that a neighbour sent: its own newer one, or another domain's that it introduces.
+func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte) error {
+	r := p.row(domain)
+	if r == nil {
+		return nil
+	}
+	b, err := identity.ParseBundle(raw)
+	if err != nil {
+		p.Penalise(gateway, err.Error())
+		return err
+	}
+	changed := false
+	if b.Domain == domain {
+		changed, err = p.cfg.Trust.Renew(raw)
+	} else {
+		changed, err = p.cfg.Trust.Introduce(raw, domain, r.Introduces)
+	}
+	if changed {
+		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
+		p.node.BundleAccepted()
+	}
+	return err
+}
+
+// watch rebuilds what requests need whenever the digest table has changed.
+func (p *Peering) watch(ctx context.Context) {
+	for {
+		changed := p.node.Changed()
+		p.refresh(p.node.Snapshot())
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Peering) refresh(s *replica.Snapshot) {
+	r := &routes{snapshot: s}
+	r.origins.Alarm = func(gateway string, err error) { p.Penalise(gateway, err.Error()) }
+	for _, e := range s.Entries {
+		if !e.Own {
+			r.origins.Add(digest.Origin{Gateway: e.Origin, Domain: e.Domain, Via: e.Via, Distance: len(e.Path), Stale: e.Stale}, e.Item)
+		}
+	}
+	p.routes.Store(r)
+}
+
+// hashKey finds the hash key of a sketch among those that bundles publish.
+func (p *Peering) hashKey(id [8]byte) ([]byte, bool) {
+	for _, a := range p.cfg.Trust.All() {
+		for _, k := range a.SketchKeys {
+			if digest.KeyID(k) == id {
+				return k, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// Candidates implements relay.Network.
+func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
+	var dq digest.Query
+	for _, t := range distinct(match.Terms(q.Text)) {
+		dq.Terms = append(dq.Terms, digest.Term{Text: t, Weight: match.Background(t)})
+	}
+	dq.Tags, dq.Classes = q.Tags, q.Classes
+	var out []relay.Hop
+	seen := map[string]bool{}
+	for _, r := range p.routes.Load().origins.Rank(dq, p.hashKey) {
+		l := p.linkTo(r.Via)
+		if l == nil || seen[r.Via] {
+			continue
+		}
+		seen[r.Via] = true
+		score := r.Score
+		if r.Exact {
+			score = math.Inf(1)
+		}
+		out = append(out, relay.Hop{Neighbour: l, Score: score})
+	}
+	for _, c := range q.Caps { // an exact capability is where its AIC's domain is
+		out = p.towards(out, seen, c)
+	}
+	return p.lastResort(out, seen)
+}
+
+// towards puts the neighbours through which a capability's own gateways are reached in front.
+func (p *Peering) towards(out []relay.Hop, seen map[string]bool, capID string) []relay.Hop {
+	id, _, err := directory.ParseCapID(capID)
+	if err != nil {
+		return out
+	}
+	domain := p.cfg.Trust.DomainOf(id)
+	for _, e := range p.routes.Load().snapshotEntries() {
+		if e.Own || e.Domain != domain || seen[e.Via] {
+			continue
+		}
+		if l := p.linkTo(e.Via); l != nil {
+			seen[e.Via] = true
+			out = append([]relay.Hop{{Neighbour: l, Score: math.Inf(1)}}, out...)
+		}
+	}
+	return out
+}
+
+func (r *routes) snapshotEntries() []replica.Entry {
+	if r.snapshot == nil {
+		return nil
+	}
+	return r.snapshot.Entries
+}
+
+func (p *Peering) lastResort(out []relay.Hop, seen map[string]bool) []relay.Hop {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if r := p.rows[l.domain]; r != nil && r.Upstream && !seen[l.gateway] {
+			out = append(out, relay.Hop{Neighbour: l, Upstream: true})
+		}
+	}
+	return out
+}
+
+func distinct(list []string) []string {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// visibility is a directory's visibility as digests spell it.
+var visibility = map[directory.Visibility]wire.Visibility{
+	directory.VisibleDomain: wire.VisibleDomain, directory.VisibleListed: wire.VisibleListed, directory.VisiblePublic: wire.VisibleAny,
+}
+
+// SetOwn makes this gateway's digest of its directory and tells the neighbours.
+func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
+	var caps []digest.Capability
+	now := time.Now()
+	for _, l := range list {
+		if !l.Offered(now) || l.Visibility == directory.VisiblePrivate {
+			continue
+		}
+		for _, c := range l.Capabilities {
+			caps = append(caps, digest.Capability{
+				Tags: c.Tags, Terms: match.CapabilityTerms(c), In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow,
+			})
+		}
+	}
+	groups, err := digest.Build(caps, digest.Options{
+		Key: p.cfg.Trust.Own().SketchKeys[0], Level: wire.LevelFull, MaxHops: maxHops, Weight: match.Background,
+	})
+	if err != nil {
+		p.log.Error("build digest", "err", err)
+		return
+	}
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		return
+	}
+	if err := p.node.SetOwn(ctx, groups); err != nil && ctx.Err() == nil {
+		p.log.Error("publish digest", "err", err)
+	}
+}
+
+// PeerStatus is how one neighbour stands.
+type PeerStatus struct {
+	Domain, Gateway, Role, State string
+	Acked                        bool
+	Entries                      int
+	RTT                          time.Duration
+	Err                          string
+}
+
+// Status is how every policy row stands.
+func (p *Peering) Status() []PeerStatus {
+	var out []PeerStatus
+	s := p.routes.Load().snapshot
+	if s == nil {
+		return nil
+	}
+	for _, n := range s.Neighbours {
+		st := PeerStatus{
+			Domain: n.Domain, Gateway: n.Gateway, Role: n.Role.String(), State: strings.ToLower(n.State.String()), Acked: n.Acked,
+			Entries: n.Received, RTT: n.RTT,
+		}
+		if r := p.row(n.Domain); r != nil {
+			if err := r.lastErr.Load(); err != nil && n.State != replica.Established {
+				st.Err = *err
+			}
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// Digests is the table, own entries included.
+func (p *Peering) Digests() []replica.Entry { return p.routes.Load().snapshotEntries() }

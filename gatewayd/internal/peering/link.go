@@ -1,0 +1,250 @@
+package peering
+
+import (
+	"context"
+	"crypto/x509"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"agentgw/cdsp"
+	"agentgw/directory/semreq"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+const (
+	backoffMin  = 500 * time.Millisecond
+	backoffMax  = 10 * time.Second
+	steadyAfter = time.Minute // up for so long, the next back-off starts small again
+	readTime    = 5 * time.Second
+	writeTime   = 10 * time.Second
+	maxOut      = 128 // requests to one neighbour at once
+)
+
+// link is a connection to a neighbour whose session is up.
+type link struct {
+	p       *Peering
+	conn    *endpoint.Conn
+	gateway string
+	domain  string
+	out     chan struct{} // slots for requests to it
+}
+
+// Gateway implements relay.Neighbour.
+func (l *link) Gateway() string { return l.gateway }
+
+// Domain implements relay.Neighbour.
+func (l *link) Domain() string { return l.domain }
+
+// MayQuery implements relay.Neighbour.
+func (l *link) MayQuery() []string {
+	if r := l.p.row(l.domain); r != nil {
+		return r.MayQuery
+	}
+	return nil
+}
+
+// RTT implements relay.Neighbour.
+func (l *link) RTT() time.Duration { return l.conn.RTT() }
+
+// Ask implements relay.Neighbour.
+func (l *link) Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, error) {
+	select {
+	case l.out <- struct{}{}:
+		defer func() { <-l.out }()
+	default:
+		return nil, frame.Errorf(frame.Overloaded, "%d requests to %s are under way", maxOut, l.gateway)
+	}
+	s, err := l.conn.Open(ctx, frame.StreamRequest)
+	if err != nil {
+		return nil, err
+	}
+	s.SetPriority(3, false)
+	stop := context.AfterFunc(ctx, func() { s.Reset(frame.Cancelled) })
+	defer stop()
+	wait := time.Minute
+	if at, ok := ctx.Deadline(); ok {
+		wait = time.Until(at)
+	}
+	out := new(semreq.Response)
+	err = s.WriteMessage(wait, r)
+	if err == nil {
+		s.CloseWrite()
+		err = s.ReadMessage(wait, out)
+	}
+	if err == nil {
+		err = out.Validate()
+	}
+	if err != nil {
+		s.Reset(frame.Cancelled)
+		if ctx.Err() != nil {
+			return nil, frame.Errorf(frame.Deadline, "%s did not answer in time", l.gateway)
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+// serve runs one connection of a verified peer until it ends.
+func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool) error {
+	id, err := identity.AICOf(c.PeerLeaf())
+	if err != nil { // the handshake verified it
+		return err
+	}
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	l := &link{p: p, conn: c, gateway: string(id), domain: p.cfg.Trust.DomainOf(string(id)), out: make(chan struct{}, maxOut)}
+	qlink := cdsp.NewQUICLink(c, l.gateway, dialled)
+	handlers := endpoint.Handlers{
+		frame.StreamRequest: func(ctx context.Context, s *endpoint.Stream) { p.request(ctx, l, s) },
+	}
+	qlink.Handle(handlers)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		c.Serve(ctx, handlers)
+	}()
+	session := p.node.Attach(ctx, qlink, l.domain, dialled)
+	select {
+	case <-session.Up():
+		p.linkUp(l)
+		<-session.Done()
+	case <-session.Done():
+	}
+	<-served
+	p.linkDown(l)
+	return session.Err()
+}
+
+// linkUp makes a neighbour usable for requests: its HELLO has arrived.
+func (p *Peering) linkUp(l *link) {
+	p.mu.Lock()
+	p.links[l.gateway] = l
+	r := p.rows[l.domain]
+	p.mu.Unlock()
+	if r != nil {
+		r.lastErr.Store(nil)
+	}
+	p.log.Info("neighbour is up", "domain", l.domain, "gateway", l.gateway, "remote", l.conn.RemoteAddr().String())
+}
+
+func (p *Peering) linkDown(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.links[l.gateway] == l {
+		delete(p.links, l.gateway)
+	}
+	if r := p.rows[l.domain]; r != nil {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// request answers one request of a neighbour. When the neighbour gives up its stream, the work ends.
+func (p *Peering) request(ctx context.Context, l *link, s *endpoint.Stream) {
+	if p.linkTo(l.gateway) != l {
+		s.Reset(frame.State) // before its HELLO
+		return
+	}
+	var req semreq.Request
+	if err := s.ReadMessage(readTime, &req); err != nil {
+		s.Reset(frame.CodeOf(err))
+		return
+	}
+	s.SetPriority(2, false)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(s.Context(), cancel)
+	defer stop()
+	if err := s.WriteMessage(writeTime, p.cfg.Answer(ctx, l, &req)); err != nil {
+		s.Reset(frame.CodeOf(err))
+		return
+	}
+	s.CloseWrite()
+}
+
+func (p *Peering) linkTo(gateway string) *link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.links[gateway]
+}
+
+// linkOf is the link to any gateway of a domain.
+func (p *Peering) linkOf(domain string) *link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if l.domain == domain {
+			return l
+		}
+	}
+	return nil
+}
+
+// startPeer begins to dial a row's addresses; the caller holds the lock.
+func (p *Peering) startPeer(r Row) *peer {
+	ctx, stop := context.WithCancel(p.ctx)
+	out := &peer{Row: r, stop: stop, wake: make(chan struct{}, 1)}
+	if len(r.Addresses) > 0 {
+		p.tasks.Go(func() { p.keepDialled(ctx, out, slices.Clone(r.Addresses)) })
+	}
+	return out
+}
+
+// keepDialled keeps one connection to a peer domain up. While there is one, whoever made it, it waits.
+func (p *Peering) keepDialled(ctx context.Context, r *peer, addresses []string) {
+	wait := backoffMin
+	for n := 0; ctx.Err() == nil; n++ {
+		if p.linkOf(r.Domain) != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-r.wake:
+				continue
+			case <-time.After(backoffMax): // the link may have gone between the look and the wait
+				continue
+			}
+		}
+		began := time.Now()
+		err := p.dial(ctx, addresses[n%len(addresses)])
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > steadyAfter {
+			wait = backoffMin
+		}
+		if err != nil {
+			text := err.Error()
+			r.lastErr.Store(&text)
+		}
+		p.log.Info("neighbour is not connected", "domain", r.Domain, "address", addresses[n%len(addresses)], "err", err, "again_in", wait.Round(time.Millisecond).String())
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		case <-time.After(time.Duration(rand.Int64N(int64(wait))) + wait/2):
+		}
+		wait = min(2*wait, backoffMax)
+	}
+}
+
+// dial makes one connection and serves it until it ends. That the dial returns proves nothing: TLS 1.3 lets the client
+// finish before the server has judged it. A refusal comes as the error of the session, and counts as a failed dial.
+func (p *Peering) dial(ctx context.Context, address string) error {
+	dialCtx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	c, err := p.ep.Dial(dialCtx, address, frame.ALPNGateway, "", endpoint.Credentials{
+		Certificate: p.cfg.Certificate(), Verify: p.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, p.role),
+	})
+	if err != nil {
+		return err
+	}
+	return p.serve(c.Context(), c, true) // the node ends it, with a goodbye, when it stops or the row goes
+}

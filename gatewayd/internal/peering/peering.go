@@ -1,0 +1,265 @@
+// Package peering is who this gateway's neighbours are: their policy rows and trust, the connections to them, the digests that
+// they exchange, and the requests that cross over.
+//
+// The contract: a connection counts only after the handshake has shown a gateway of a peer domain that a policy row names, on
+// ALPN dmsc-agw/1, and its HELLO has arrived. Digests grant nothing: they only say whom to ask. A neighbour may introduce
+// another domain's bundle where its row says so, and no further.
+//
+// A [Peering] is safe for concurrent use. Dialling backs off from 0.5 s to 10 s with jitter; one connection a peer
+// domain is kept up, whoever made it.
+// Source: seed 002, section 4.3 (Trust Policy) and 5.2; cdsp/PROTOCOL.md.
+package peering
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentgw/cdsp"
+	"agentgw/cdsp/replica"
+	"agentgw/cdsp/wire"
+	"agentgw/directory/semreq"
+	"agentgw/gatewayd/internal/relay"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+// Row is one policy row.
+type Row struct {
+	Domain      string
+	Role        string // what the peer is to us: peer, customer, provider
+	Addresses   []string
+	Bundle      []byte
+	Fingerprint [32]byte // zero pins to the bundle's own signer
+	Gateways    []string
+	MayQuery    []string
+	Transit     bool
+	Introduces  []string
+	Upstream    bool
+}
+
+// Config of a peering.
+type Config struct {
+	Gateway, Domain string
+	Certificate     func() tls.Certificate
+	Trust           *identity.Trust
+	Signer          frame.Signer // key of use 1
+	// Answer is the relay: it answers one request of a neighbour.
+	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
+	Log    *slog.Logger
+}
+
+// Peering joins neighbours. Create it with [New], run it with Run.
+type Peering struct {
+	cfg    Config
+	log    *slog.Logger
+	routes atomic.Pointer[routes]
+	ready  chan struct{} // closed when node and ep are set
+
+	mu    sync.Mutex // guards the rest
+	node  *cdsp.Node
+	ep    *endpoint.Endpoint
+	rows  map[string]*peer // by domain
+	links map[string]*link // by gateway, up ones
+	ctx   context.Context
+	tasks sync.WaitGroup
+	// penalties counts what neighbours did that only a fault or a lie explains.
+	penalties map[string]uint64
+}
+
+// peer is one policy row with its dialler.
+type peer struct {
+	Row
+	stop    context.CancelFunc
+	lastErr atomic.Pointer[string]
+	wake    chan struct{} // a connection of this peer has ended
+}
+
+// New makes a peering.
+func New(cfg Config) *Peering {
+	p := &Peering{
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{},
+	}
+	p.routes.Store(&routes{})
+	return p
+}
+
+// Run exchanges digests until ctx ends; then it says goodbye to the neighbours and returns when their connections are
+// closed. epoch is that of this start's digests, above any used before.
+func (p *Peering) Run(ctx context.Context, ep *endpoint.Endpoint, epoch uint64) {
+	node := p.newNode(epoch)
+	p.mu.Lock()
+	p.node, p.ep, p.ctx = node, ep, ctx
+	p.mu.Unlock()
+	close(p.ready)
+	p.tasks.Go(func() { p.watch(ctx) })
+	if err := node.Run(ctx); err != nil {
+		p.log.Error("digest synchronisation", "err", err)
+	}
+	p.mu.Lock()
+	for _, r := range p.rows {
+		r.stop()
+	}
+	p.mu.Unlock()
+	p.tasks.Wait()
+}
+
+// SetRows replaces the policy rows. A row whose bundle is refused is an error that names it, and changes nothing.
+func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var errs []error
+	for _, r := range rows {
+		a, err := p.cfg.Trust.Configure(r.Bundle, r.Fingerprint)
+		if err == nil && a.Domain != r.Domain {
+			err = frame.Errorf(frame.TrustDenied, "the bundle is of %s", a.Domain)
+		}
+		if err != nil {
+			errs = append(errs, frame.Errorf(frame.TrustDenied, "peer %s: %w", r.Domain, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	p.mu.Lock()
+	next := map[string]*peer{}
+	var gone []string
+	for _, r := range rows {
+		old := p.rows[r.Domain]
+		if old != nil && slices.Equal(old.Addresses, r.Addresses) {
+			old.Row = r
+			next[r.Domain] = old
+			continue
+		}
+		if old != nil {
+			old.stop()
+		}
+		next[r.Domain] = p.startPeer(r)
+	}
+	for domain, old := range p.rows {
+		if next[domain] == nil {
+			old.stop()
+			gone = append(gone, domain)
+		}
+	}
+	p.rows = next
+	neighbours := p.neighbours()
+	p.mu.Unlock()
+	for _, domain := range gone {
+		p.cfg.Trust.Forget(domain)
+	}
+	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
+		return err
+	}
+	p.node.BundleAccepted()
+	return nil
+}
+
+// neighbours is the rows as the digest machine sees them.
+func (p *Peering) neighbours() []replica.Neighbour {
+	var out []replica.Neighbour
+	for _, r := range p.rows {
+		role, _ := wire.ParseRole(r.Role) // the configuration was checked
+		out = append(out, replica.Neighbour{
+			Domain: r.Domain, Gateways: r.Gateways, Role: role, ExportTransit: r.Transit, ImportTransit: true, Level: wire.LevelFull,
+		})
+	}
+	slices.SortFunc(out, func(a, b replica.Neighbour) int {
+		if a.Domain < b.Domain {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// row is the policy row of a domain, nil without one.
+func (p *Peering) row(domain string) *peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rows[domain]
+}
+
+// Face is the protocol between gateways.
+func (p *Peering) Face() endpoint.Face {
+	return endpoint.Face{
+		ALPN: frame.ALPNGateway,
+		Credentials: func(string) (endpoint.Credentials, error) {
+			return endpoint.Credentials{
+				Certificate: p.cfg.Certificate(), Verify: p.cfg.Trust.Verify(x509.ExtKeyUsageClientAuth, p.role),
+			}, nil
+		},
+		Serve: func(ctx context.Context, c *endpoint.Conn) { p.serve(ctx, c, false) },
+	}
+}
+
+// role admits gateways that a policy row names, and nobody else: no agent, no gateway of an introduced domain.
+func (p *Peering) role(who identity.Peer) error {
+	r := p.row(who.Domain)
+	switch {
+	case r == nil:
+		return frame.Errorf(frame.TrustDenied, "no policy row for %s: add it with `gatewayd peer add`", who.Domain)
+	case !who.Bundle.IsGateway(string(who.AIC)):
+		return frame.Errorf(frame.IdentityMismatch, "%s is not a gateway of %s: agents do not speak %s", who.AIC, who.Domain, frame.ALPNGateway)
+	case len(r.Gateways) > 0 && !slices.Contains(r.Gateways, string(who.AIC)):
+		return frame.Errorf(frame.IdentityMismatch, "%s is not among the gateways that the policy row of %s names", who.AIC, who.Domain)
+	}
+	return nil
+}
+
+// Penalise implements relay.Network.
+func (p *Peering) Penalise(gateway, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.penalties) < maxCounted || p.penalties[gateway] > 0 {
+		p.penalties[gateway]++
+	}
+	p.log.Warn("neighbour penalised", "gateway", gateway, "why", why, "count", p.penalties[gateway])
+}
+
+const maxCounted = 4096
+
+// DomainOf implements relay.Network.
+func (p *Peering) DomainOf(id string) string { return p.cfg.Trust.DomainOf(id) }
+
+// MayQuery implements relay.Network: the scope for requests that originate in a domain. A domain without a row of its own has
+// what the peers that introduced it have.
+func (p *Peering) MayQuery(domain string) []string {
+	if domain == p.cfg.Domain {
+		return []string{"*"}
+	}
+	if r := p.row(domain); r != nil {
+		return r.MayQuery
+	}
+	a := p.cfg.Trust.Domain(domain)
+	if a == nil {
+		return nil
+	}
+	for _, by := range a.By {
+		if r := p.row(by); r != nil {
+			return r.MayQuery
+		}
+	}
+	return nil
+}
+
+// ResultKeys implements relay.Network.
+func (p *Peering) ResultKeys() frame.KeyFunc { return p.cfg.Trust.Keys(identity.UseDigest) }
+
+// RATKeys implements relay.Network.
+func (p *Peering) RATKeys() frame.KeyFunc { return p.cfg.Trust.Keys(identity.UseRAT) }
+
+// SATKeys implements relay.Network.
+func (p *Peering) SATKeys() frame.KeyFunc { return p.cfg.Trust.Keys(identity.UseSAT) }
+
+const dialTime = 5 * time.Second
