@@ -351,7 +351,8 @@ func (a *Agent) initiate(ctx context.Context, conn *endpoint.Conn, sat []byte, o
 	}
 	s.step(session.Start{})
 	s.send(&wire.SessionInit{
-		Version: wire.Version, Sid: s.sid, Initiator: a.cfg.AIC, Target: claims.Audience, Cap: claims.Cap, SAT: sat, Params: session.DefaultParams(),
+		Version: wire.Version, Sid: s.sid, Initiator: a.cfg.AIC, Target: claims.Audience, Cap: claims.Cap, SAT: sat,
+		Params: session.DefaultParams(),
 	})
 	go func() {
 		defer a.running.Done()

@@ -233,8 +233,12 @@ func TestHandshakeNeedsAnOffer(t *testing.T) {
 		way.certificate = other
 		conn, err := n.a.connect(t.Context(), way, claims)
 		if err == nil {
-			<-conn.Context().Done()
-			err = conn.Err()
+			select {
+			case <-conn.Context().Done():
+				err = conn.Err()
+			case <-time.After(10 * time.Second):
+				conn.Close(frame.OK, "")
+			}
 		}
 		if frame.CodeOf(err) != frame.TrustDenied {
 			t.Errorf("another key and AIC: %v", err)
@@ -640,7 +644,11 @@ func TestMisbehaviour(t *testing.T) {
 	}{
 		{"unknown sid", frame.StreamA2AData, func(n *net2, _ wire.ID) frame.Message { return hdr(n, wire.ID{9}) }, "{}", frame.SessionUnknown, false},
 		{"other capability", frame.StreamA2AData, func(n *net2, sid wire.ID) frame.Message { h := hdr(n, sid); h.Cap[0] ^= 1; return h }, "{}", frame.Scope, false},
-		{"body differs from its hash", frame.StreamA2AData, func(n *net2, sid wire.ID) frame.Message { return hdr(n, sid) }, "[]", frame.Malformed, false},
+		{"body differs from its hash", frame.StreamA2AData, func(n *net2, sid wire.ID) frame.Message {
+			h := hdr(n, sid)
+			h.Len = uint64(len(n.context()))
+			return h
+		}, "context", frame.Malformed, false},
 		{"body too long", frame.StreamA2AData, func(n *net2, sid wire.ID) frame.Message { return hdr(n, sid) }, "{} ", frame.Malformed, false},
 		{"body too short", frame.StreamA2AData, func(n *net2, sid wire.ID) frame.Message { return hdr(n, sid) }, "{", frame.Malformed, false},
 		{"a result that nobody asked for", frame.StreamA2AData, func(n *net2, sid wire.ID) frame.Message {
@@ -666,7 +674,11 @@ func TestMisbehaviour(t *testing.T) {
 				if err := stream.WriteMessage(time.Second, tt.send(n, s.sid)); err != nil {
 					t.Fatal(err)
 				}
-				stream.Write([]byte(tt.body))
+				if tt.body == "context" {
+					stream.Write(n.context())
+				} else {
+					stream.Write([]byte(tt.body))
+				}
 				stream.CloseWrite()
 				if tt.conn {
 					<-s.conn.Context().Done()
@@ -687,6 +699,36 @@ func TestMisbehaviour(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The initiator holds the other end against its SAT: the name as well as the key.
+func TestInitiatorChecksTheTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet2(t, handlerFunc(sells), nil)
+		good := n.offered(nil)
+		claims, _ := token.ReadSAT(good)
+		conn, err := n.a.connect(t.Context(), n.route(), claims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(frame.OK, "")
+		for name, change := range map[string]func(*token.SAT){
+			"other target": func(s *token.SAT) { s.Audience = string(n.domB.Gateway) },
+			"other key":    func(s *token.SAT) { s.TargetSPKI = wire.Hash{1} },
+		} {
+			if _, err := n.a.Initiate(t.Context(), conn, n.mint(change)); frame.CodeOf(err) != frame.IdentityMismatch {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := n.a.Initiate(t.Context(), conn, n.mint(func(s *token.SAT) { s.Confirm.SPKI = wire.Hash{1} })); frame.CodeOf(err) != frame.Binding {
+			t.Errorf("a SAT for another key of ours: %v", err)
+		}
+		pinned := claims
+		pinned.TargetSPKI = wire.Hash{1}
+		if _, err := n.a.connect(t.Context(), n.route(), pinned); err == nil {
+			t.Error("a target with another key than pinned is dialled")
+		}
+	})
 }
 
 // A second INIT on a control stream is a frame out of state: the session ends with 6A.

@@ -304,15 +304,23 @@ func printTask(w io.Writer, done *taskDone) {
 }
 
 func statusCmd(o *options) *cobra.Command {
-	return &cobra.Command{
+	var wait time.Duration
+	cmd := &cobra.Command{
 		Use: "status", Short: "how the running daemon and its agents stand", Args: daemon.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.client()
 			if err != nil {
 				return err
 			}
-			var s local.Status
-			if err := c.Call(cmd.Context(), "/v1/status", local.None{}, &s); err != nil {
+			s, err := control.Await(cmd.Context(), c, "/v1/status", wait, func(s local.Status) string {
+				for _, a := range s.Agents {
+					if !a.Attached || a.Backend == "stopped" {
+						return "agent " + a.Name + " is not ready: " + or(a.Error, "its program does not run")
+					}
+				}
+				return ""
+			})
+			if err != nil {
 				return err
 			}
 			return o.out.Print(cmd.OutOrStdout(), s, func(w io.Writer) {
@@ -324,6 +332,8 @@ func statusCmd(o *options) *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the daemon to answer and for every agent to be attached")
+	return cmd
 }
 
 func versionCmd(o *options) *cobra.Command {

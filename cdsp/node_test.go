@@ -33,7 +33,6 @@ type memLink struct {
 	control *memStream
 	digests chan *memStream
 	other   *memLink
-	opened  chan *memStream // every stream of this end, for tests that meddle
 }
 
 func connectMem(dialler, acceptor string) (a, b *memLink) {

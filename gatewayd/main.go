@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -211,16 +212,36 @@ func agentsCmd(o *options) *cobra.Command {
 }
 
 func digestsCmd(o *options) *cobra.Command {
-	return &cobra.Command{
+	var domain string
+	var wait time.Duration
+	cmd := &cobra.Command{
 		Use: "digests", Short: "capability digests known here", Args: daemon.Args(cobra.NoArgs),
-		RunE: show(o, "/v1/digests", func(w io.Writer, rows []admin.DigestRow) {
-			t := table(w, "DOMAIN", "NS", "LABEL", "PATH", "STALE")
-			for _, r := range rows {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\n", r.Domain, r.NS, r.Label, strings.Join(r.Path, " "), r.Stale)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
 			}
-			t.Flush()
-		}),
+			rows, err := control.Await(cmd.Context(), c, "/v1/digests", wait, func(rows []admin.DigestRow) string {
+				if slices.ContainsFunc(rows, func(r admin.DigestRow) bool { return domain == "" || r.Domain == domain }) {
+					return ""
+				}
+				return "no digest of " + domain
+			})
+			if err != nil {
+				return err
+			}
+			return o.out.Print(cmd.OutOrStdout(), rows, func(w io.Writer) {
+				t := table(w, "DOMAIN", "NS", "LABEL", "PATH", "STALE")
+				for _, r := range rows {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\n", r.Domain, r.NS, r.Label, strings.Join(r.Path, " "), r.Stale)
+				}
+				t.Flush()
+			})
+		},
 	}
+	cmd.Flags().StringVar(&domain, "domain", "", "with --wait: the domain that a digest is due of")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for a digest to be here")
+	return cmd
 }
 
 func resolveCmd(o *options) *cobra.Command {
@@ -257,23 +278,45 @@ func resolveCmd(o *options) *cobra.Command {
 }
 
 func statusCmd(o *options) *cobra.Command {
-	return &cobra.Command{
+	var wait time.Duration
+	cmd := &cobra.Command{
 		Use: "status", Short: "how the running gateway stands", Args: daemon.Args(cobra.NoArgs),
-		RunE: show(o, "/v1/status", func(w io.Writer, s admin.Status) {
-			fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\n\n",
-				s.Gateway, s.Domain, s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded)
-			printPeers(w, s.Peers)
-			t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")
-			for _, d := range s.Domains {
-				source := d.Source
-				if len(d.By) > 0 {
-					source += " by " + strings.Join(d.By, ", ")
-				}
-				fmt.Fprintf(t, "%s\t%s\t%s\n", d.Domain, source, d.Fingerprint)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
 			}
-			t.Flush()
-		}),
+			s, err := control.Await(cmd.Context(), c, "/v1/status", wait, func(s admin.Status) string {
+				for _, p := range s.Peers {
+					if p.State != "up" || !p.Acked {
+						return "peer " + p.Domain + " is " + p.State
+					}
+				}
+				return ""
+			})
+			if err != nil {
+				return err
+			}
+			return o.out.Print(cmd.OutOrStdout(), s, func(w io.Writer) { printStatus(w, s) })
+		},
 	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the gateway to answer and for every peer to be up and acked")
+	return cmd
+}
+
+func printStatus(w io.Writer, s admin.Status) {
+	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\n\n",
+		s.Gateway, s.Domain, s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded)
+	printPeers(w, s.Peers)
+	t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")
+	for _, d := range s.Domains {
+		source := d.Source
+		if len(d.By) > 0 {
+			source += " by " + strings.Join(d.By, ", ")
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", d.Domain, source, d.Fingerprint)
+	}
+	t.Flush()
 }
 
 func versionCmd(o *options) *cobra.Command {

@@ -17,7 +17,9 @@ type Remote struct {
 // CheckInitToken is the part of the target's checks on a SESSION_INIT that needs the token alone, in the order of the
 // specification: signature and kid; aud = me; sub = the TLS peer's AIC; cnf = its key; sid and cap equal; times.
 // No state is kept before all checks, these and those of the shell, have passed.
-func CheckInitToken(m *wire.SessionInit, me string, remote Remote, keys frame.KeyFunc, domainOf token.DomainOf, now time.Time) (token.SAT, token.Presented, error) {
+func CheckInitToken(
+	m *wire.SessionInit, me string, remote Remote, keys frame.KeyFunc, domainOf token.DomainOf, now time.Time,
+) (token.SAT, token.Presented, error) {
 	p := token.Presented{Target: me, Initiator: remote.AIC, SPKI: remote.SPKI, Sid: m.Sid, Cap: m.Cap}
 	sat, err := token.VerifySAT(m.SAT, keys, domainOf)
 	if err != nil {

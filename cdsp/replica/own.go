@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,8 +43,8 @@ func (r *Replica) setOwn(now time.Time, groups []wire.Group) error {
 		return fmt.Errorf("%d own digests are over the limit of %d: neighbours would refuse them", len(wanted), limit)
 	}
 	var signing []*ownItem
-	for _, w := range wanted {
-		have := r.own[w.item.Key]
+	for _, key := range sortedIDs(wanted) { // versions are given in one order, so that a run can be repeated
+		w, have := wanted[key], r.own[key]
 		if have != nil && have.item.Kind == wire.KindDigest && have.item.CHash == w.item.CHash && sameScope(have.scope, w.scope) {
 			continue
 		}
@@ -90,13 +91,10 @@ func readsBack(it *wire.Item) error {
 	return new(wire.Item).UnmarshalCBOR(raw)
 }
 
-func (r *Replica) ownKeys() []wire.ID16 {
-	keys := make([]wire.ID16, 0, len(r.own))
-	for k := range r.own {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b wire.ID16) int { return slices.Compare(a[:], b[:]) })
-	return keys
+func (r *Replica) ownKeys() []wire.ID16 { return sortedIDs(r.own) }
+
+func sortedIDs[V any](m map[wire.ID16]V) []wire.ID16 {
+	return slices.SortedFunc(maps.Keys(m), func(a, b wire.ID16) int { return slices.Compare(a[:], b[:]) })
 }
 
 func (r *Replica) renewOwn(w *ownItem) *ownItem {

@@ -35,7 +35,7 @@ func build(ctx context.Context, bin string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
 	}
-	args := append([]string{"build", "-trimpath", "-o", bin + string(filepath.Separator)}, programs...)
+	args := append([]string{"build", "-o", bin + string(filepath.Separator)}, programs...)
 	if _, err := run(ctx, "", root, "go", args...); err != nil {
 		return fmt.Errorf("build the binaries: %w", err)
 	}

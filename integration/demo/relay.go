@@ -19,10 +19,11 @@ const (
 // relay carries the datagrams of one link between two gateways, so that the demo can cut it. Each client address has a socket
 // of its own towards the target. It is safe for concurrent use.
 type relay struct {
-	listen *net.UDPConn
-	target *net.UDPAddr
-	silent atomic.Bool
-	loops  sync.WaitGroup
+	listen  *net.UDPConn
+	target  *net.UDPAddr
+	silent  atomic.Bool
+	dropped atomic.Int64 // datagrams, while it was silent
+	loops   sync.WaitGroup
 
 	mu      sync.Mutex // guards the rest
 	clients map[netip.AddrPort]*net.UDPConn
@@ -82,10 +83,19 @@ func (r *relay) forward() {
 			}
 			return
 		}
-		if up := r.upstream(from); up != nil && !r.silent.Load() {
+		if up := r.upstream(from); up != nil && r.carries() {
 			up.Write(buf[:n]) // a datagram may be lost
 		}
 	}
+}
+
+// carries says whether a datagram goes through now, and counts one that does not.
+func (r *relay) carries() bool {
+	if r.silent.Load() {
+		r.dropped.Add(1)
+		return false
+	}
+	return true
 }
 
 // again says whether a socket can be read after an error: on Linux a datagram that nobody took comes back as one.
@@ -119,7 +129,7 @@ func (r *relay) back(c *net.UDPConn, client netip.AddrPort) {
 			}
 			return
 		}
-		if !r.silent.Load() {
+		if r.carries() {
 			r.listen.WriteToUDPAddrPort(buf[:n], client)
 		}
 	}

@@ -216,3 +216,34 @@ func (c *Client) open(ctx context.Context, endpoint string, in any) (*http.Respo
 	code, _ := strconv.ParseUint(e.Error.Code, 16, 16)
 	return nil, frame.Errorf(frame.Code(code), "%s", e.Error.Message)
 }
+
+// awaitEvery is how often Await asks.
+const awaitEvery = 50 * time.Millisecond
+
+// Await makes a call without arguments until it is answered and missing says "", for at most d; with d = 0 it calls once and
+// takes what comes. The error says what was still missing.
+func Await[T any](ctx context.Context, c *Client, endpoint string, d time.Duration, missing func(T) string) (T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for end := time.Now().Add(d); ; {
+		var v T
+		err := c.Call(ctx, endpoint, struct{}{}, &v)
+		if d == 0 {
+			return v, err
+		}
+		if err == nil {
+			what := missing(v)
+			if what == "" {
+				return v, nil
+			}
+			err = frame.Errorf(frame.UpstreamFailed, "not ready after %s: %s", d, what)
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return v, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(awaitEvery):
+		}
+	}
+}

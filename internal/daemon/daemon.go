@@ -59,6 +59,8 @@ func ExitCode(err error) int {
 		return ExitRefused
 	case frame.Deadline:
 		return ExitDeadline
+	case frame.ReqInvalid:
+		return ExitUsage
 	}
 	return ExitFailed
 }

@@ -37,7 +37,8 @@ func diagnose(j *job) error {
 	}
 	present, denied := signsIn(complaint, phrases)
 	if len(present) == 0 {
-		return fmt.Errorf("the complaint names no sign that this agent knows (it knows %s)", strings.Join(slices.Sorted(maps.Keys(phrases)), ", "))
+		return fmt.Errorf("the complaint names no sign that this agent knows (it knows %s)",
+			strings.Join(slices.Sorted(maps.Keys(phrases)), ", "))
 	}
 	j.found("symptoms", symptomText(present, denied))
 	slices.SortStableFunc(diseases, func(a, b disease) int { return cmp.Compare(b.fit(present, denied), a.fit(present, denied)) })
@@ -48,7 +49,8 @@ func diagnose(j *job) error {
 	}
 	j.judge("explains-symptoms", best.explains(present))
 	j.judge("clear-lead", lead >= leastLead)
-	j.found("diagnosis", fmt.Sprintf("%s (fit %.2f, next is %s with %.2f)", best.Name, j.confidence, diseases[1].Name, max(0, diseases[1].fit(present, denied))))
+	j.found("diagnosis", fmt.Sprintf("%s (fit %.2f, next is %s with %.2f)",
+		best.Name, j.confidence, diseases[1].Name, max(0, diseases[1].fit(present, denied))))
 	return nil
 }
 

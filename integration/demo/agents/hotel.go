@@ -51,13 +51,15 @@ func bookHotel(j *job) error {
 		return !strings.EqualFold(h.City, s.City) || h.Sleeps < s.Guests || h.price(arrive, s.Nights) > s.MaxPrice || h.closed(arrive, s.Nights)
 	})
 	if len(fits) == 0 {
-		return fmt.Errorf("%w: no hotel in %q has a room for %d guests within %d for %d nights", errNothing, s.City, s.Guests, s.MaxPrice, s.Nights)
+		return fmt.Errorf("%w: no hotel in %q has a room for %d guests within %d for %d nights",
+			errNothing, s.City, s.Guests, s.MaxPrice, s.Nights)
 	}
 	best := slices.MinFunc(fits, func(a, b hotel) int {
 		return cmp.Or(cmp.Compare(b.Rating, a.Rating), cmp.Compare(a.price(arrive, s.Nights), b.price(arrive, s.Nights)), strings.Compare(a.Name, b.Name))
 	})
 	price := best.price(arrive, s.Nights)
-	j.found("room", fmt.Sprintf("%s in %s, rated %.1f, %d nights from %s (best of %d that fit)", best.Name, best.City, best.Rating, s.Nights, s.Arrive, len(fits)))
+	j.found("room", fmt.Sprintf("%s in %s, rated %.1f, %d nights from %s (best of %d that fit)",
+		best.Name, best.City, best.Rating, s.Nights, s.Arrive, len(fits)))
 	j.found("room-price", fmt.Sprintf("%d for the stay", price))
 	j.judge("within-budget", price <= s.MaxPrice)
 	j.judge("enough-beds", best.Sleeps >= s.Guests)

@@ -31,15 +31,18 @@ var prescriptionText = regexp.MustCompile(`^([A-Za-z]+) (\d{1,5}) mg, (\d{1,2}) 
 
 const maxUnits = 500 // of one course
 
-// buyMedicine takes the prescription of an earlier subtask and finds the cheapest packs of one pharmacy that hold the course.
+// buyMedicine takes the prescription of an earlier subtask, or one that the patient brings, and finds the cheapest packs of one pharmacy that hold the course.
 func buyMedicine(j *job) error {
 	stock, err := table[[]pack]("stock")
 	if err != nil {
 		return err
 	}
 	text, err := j.upstream("prescription")
-	if err != nil {
-		return err
+	if err != nil { // no subtask prescribed it: the patient may hold one already
+		var missing error
+		if text, missing = j.text("prescription"); missing != nil {
+			return err
+		}
 	}
 	var purse struct {
 		MaxPrice float64 `json:"max_price"`

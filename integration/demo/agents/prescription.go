@@ -56,7 +56,8 @@ func prescribe(j *job) error {
 		ruledOut = []string{"nothing had to be ruled out"}
 	}
 	j.found("safety", strings.Join(ruledOut, "; "))
-	j.found("prescription", fmt.Sprintf("%s %d mg, %d a day for %d days; %s", chosen.Medicine, chosen.StrengthMG, chosen.PerDay, chosen.Days, chosen.Remark))
+	j.found("prescription", fmt.Sprintf("%s %d mg, %d a day for %d days; %s",
+		chosen.Medicine, chosen.StrengthMG, chosen.PerDay, chosen.Days, chosen.Remark))
 	j.judge("no-allergy", chosen.forbidden(p) == "")
 	j.judge("whole-course", chosen.PerDay > 0 && chosen.Days > 0)
 	j.confidence = chosen.Certainty
