@@ -38,6 +38,8 @@ type Config struct {
 	CapBound func(capID string) error
 	// Status says nil when the certificate of a peer is good as far as is known, else 0E or 68. May be nil.
 	Status func(aic string) error
+	// Used is told of an offer that has become a session: its gateway may offer another one. It must not block. May be nil.
+	Used func(cti wire.ID)
 	// Handler does the work of the contexts that arrive. May be nil for an agent that only initiates.
 	Handler Handler
 	// Outcomes make delivery happen once. nil keeps them in memory.
@@ -228,6 +230,9 @@ func (a *Agent) register(s *Session, sat token.SAT, p token.Presented) error {
 		return err
 	}
 	a.sessions[sat.Sid] = s
+	if a.cfg.Used != nil {
+		a.cfg.Used(sat.ID)
+	}
 	return nil
 }
 

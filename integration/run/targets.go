@@ -83,7 +83,7 @@ func fuzz(each time.Duration) error {
 	}
 	failed := 0
 	for _, t := range targets {
-		out, err := exec.Command("go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+each.String(), t.pkg).CombinedOutput()
+		out, err := exec.Command("go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+each.String(), "-fuzzminimizetime=10x", t.pkg).CombinedOutput()
 		last := out[bytes.LastIndexByte(bytes.TrimSpace(out), '\n')+1:]
 		fmt.Printf("%s %s: %s\n", t.pkg, t.name, bytes.TrimSpace(last))
 		if err != nil {

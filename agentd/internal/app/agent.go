@@ -15,6 +15,7 @@ import (
 	"agentgw/a2a/aci"
 	"agentgw/a2a/task"
 	"agentgw/a2a/token"
+	"agentgw/a2a/wire"
 	"agentgw/agentd/internal/attach"
 	"agentgw/agentd/internal/backend"
 	"agentgw/agentd/internal/local"
@@ -46,7 +47,7 @@ func newAgent(c *config.LocalAgent, cred *credential, ep *endpoint.Endpoint, db 
 		})
 	}
 	conf := a2a.Config{
-		AIC: cred.AIC, SPKI: cred.spki, Keys: cred.satKeys(), DomainOf: cred.trust.DomainOf, CapBound: a.bound, Log: a.log,
+		AIC: cred.AIC, SPKI: cred.spki, Keys: cred.satKeys(), DomainOf: cred.trust.DomainOf, CapBound: a.bound, Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Log: a.log,
 	}
 	if a.backend != nil {
 		conf.Handler = a

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// write makes a file of a temporary folder.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const goodGateway = `domain: hospital.example
+aic: {prefix: 2.999.1.1, arsp: A1, salt: "1234"}
+`
+
+func TestGatewayDefaults(t *testing.T) {
+	path := write(t, "gatewayd.yaml", goodGateway)
+	g, err := LoadGateway(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(path)
+	if g.StateDir != filepath.Join(dir, "state") || g.Control != filepath.Join(dir, "state", "control.sock") || g.PeersDir != filepath.Join(dir, "peers.d") {
+		t.Errorf("paths are not under the file's folder: %+v", g)
+	}
+	if g.Listen != "[::]:4433" || g.Advertise[0] != g.Listen || g.Log.Level != "info" || g.Limits.MaxSessionS != 3600 {
+		t.Errorf("defaults: %+v", g)
+	}
+}
+
+func TestGatewayErrors(t *testing.T) {
+	for name, c := range map[string]struct{ text, says string }{
+		"unknown key, with its place and the nearest": {"domain: a.example\nlistn: x\n", `:2:1: unknown key "listn"; did you mean "listen"?`},
+		"unknown key inside":                          {"domain: a.example\nlog:\n  levle: info\n", `:3:3: unknown key "levle"; did you mean "level"?`},
+		"every unknown key is named":                  {"foo: 1\nbar: 2\n", `unknown key "bar"`},
+		"key that resembles none":                     {"zzzzzzzz: 1\n", "known here: "},
+		"key twice":                                   {goodGateway + "domain: b.example\n", "domain"},
+		"second document":                             {goodGateway + "---\n" + goodGateway, ":4: a second document"},
+		"wrong type":                                  {goodGateway + "lab: maybe\n", "3"},
+		"syntax":                                      {"domain: [\n", "1"},
+		"no domain":                                   {"aic: {prefix: 2.999.1.1, arsp: A1, salt: \"1234\"}\n", "domain: "},
+		"domain in upper case":                        {strings.Replace(goodGateway, "hospital", "Hospital", 1), "lower-case"},
+		"no salt":                                     {"domain: a.example\naic: {prefix: 2.999.1.1, arsp: A1}\n", "aic.salt"},
+		"listen without a port":                       {goodGateway + "listen: 127.0.0.1\n", "host:port"},
+		"session too long":                            {goodGateway + "limits: {max_session_seconds: 90000}\n", "max_session_seconds"},
+	} {
+		path := write(t, "gatewayd.yaml", c.text)
+		_, err := LoadGateway(path)
+		if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want %q and the file's name", name, err, c.says)
+		}
+	}
+	if _, err := LoadGateway(filepath.Join(t.TempDir(), "none.yaml")); err == nil || !strings.Contains(err.Error(), "init") {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+func TestPeers(t *testing.T) {
+	good := "domain: peer.example\nbundle: peer.bundle\n"
+	path := write(t, "peer.example.yaml", good)
+	rows, err := LoadPeers(filepath.Dir(path))
+	if err != nil || len(rows) != 1 {
+		t.Fatal(rows, err)
+	}
+	r := rows[0]
+	if r.Role != "peer" || r.Export != "own" || len(r.MayQuery) != 2 || r.Bundle != filepath.Join(filepath.Dir(path), "peer.bundle") {
+		t.Errorf("%+v", r)
+	}
+	for name, c := range map[string]struct{ text, says string }{
+		"role":         {good + "role: friend\n", "role"},
+		"export":       {good + "export: all\n", "export"},
+		"no bundle":    {"domain: peer.example\n", "bundle"},
+		"everything":   {good + "introduces: [\"*\"]\n", "introduces"},
+		"fingerprint":  {good + "fingerprint: abc\n", "sha256:"},
+		"address":      {good + "addresses: [nowhere]\n", "host:port"},
+		"may ask none": {good + "may_query: {}\n", "may_query"},
+		"unknown key":  {good + "introduce: []\n", `did you mean "introduces"`},
+	} {
+		if _, err := LoadPeer(write(t, "peer.yaml", c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+	if rows, err := LoadPeers(filepath.Join(t.TempDir(), "none")); err != nil || len(rows) != 0 {
+		t.Errorf("a folder that is not there: %v %v", rows, err)
+	}
+}
+
+func TestAgents(t *testing.T) {
+	path := write(t, "agents.d/pharmacy.yaml", "name: pharmacy\ngateway: 127.0.0.1:4433\nstdio: {command: [run, it], env: {A: b}}\n")
+	rows, err := LoadLocalAgents(filepath.Dir(path))
+	if err != nil || len(rows) != 1 {
+		t.Fatal(rows, err)
+	}
+	if a := rows[0]; a.MaxInRun != 16 || a.BudgetMS != 5000 || a.ParallelN != 4 || a.Stdio.Dir != filepath.Dir(path) {
+		t.Errorf("%+v", a)
+	}
+	for name, c := range map[string]struct{ text, says string }{
+		"name":       {"name: ../x\ngateway: 127.0.0.1:1\n", "name"},
+		"no command": {"name: x\ngateway: 127.0.0.1:1\nstdio: {dir: x}\n", "stdio.command"},
+		"negative":   {"name: x\ngateway: 127.0.0.1:1\nbudget_ms: -1\n", "budget_ms"},
+		"in stdio":   {"name: x\ngateway: 127.0.0.1:1\nstdio: {comand: [x]}\n", `did you mean "command"`},
+	} {
+		if _, err := loadLocalAgent(write(t, "x.yaml", c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+	a, err := LoadAgent(write(t, "agentd.yaml", "listen: 127.0.0.1:0\n"))
+	if err != nil || a.AgentsDir == "" || filepath.Base(a.Control) != "control.sock" {
+		t.Errorf("%+v %v", a, err)
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(goodGateway))
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Add([]byte("log: {level: x}\n---\nb: 1\n"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) > 4096 {
+			return
+		}
+		var g Gateway
+		decode("f", in, &g)
+		var r Peer
+		decode("f", in, &r)
+	})
+}
