@@ -16,14 +16,14 @@ type AgentContext struct {
 	SubTaskName       string             `json:"SubTaskName"`
 	Dependencies      []string           `json:"Dependencies"`
 	ContextItems      []ContextItem      `json:"ContextItems"`
-	CompressionPolicy *CompressionPolicy `json:"CompressionPolicy,optional"`
+	CompressionPolicy *CompressionPolicy `json:"CompressionPolicy" aci:"optional"`
 	TodoItems         []TodoItem         `json:"todoItems"`
 	ItemStateUpdates  []ItemState        `json:"ItemStateUpdates"`
 	KeyInformation    []KeyInformation   `json:"KeyInformation"`
 	EvaluationPolicy  EvaluationPolicy   `json:"EvaluationPolicy"`
 	EvaluationResult  EvaluationResult   `json:"EvaluationResult"`
-	LastUpdated       string             `json:"LastUpdated,optional"` // RFC 3339
-	Optional          []string           `json:"Optional,lenient"`
+	LastUpdated       string             `json:"LastUpdated" aci:"optional"` // RFC 3339
+	Optional          []string           `json:"Optional" aci:"lenient"`
 	Extra             Members            `json:"-"`
 }
 
@@ -87,8 +87,8 @@ type Criterion struct {
 type EvaluationResult struct {
 	Status           EvaluationState   `json:"Status"`
 	Confidence       float64           `json:"Confidence"` // 0 to 1
-	CriterionResults []CriterionResult `json:"CriterionResults,lenient"`
-	FailureReason    string            `json:"FailureReason,lenient"`
+	CriterionResults []CriterionResult `json:"CriterionResults" aci:"lenient"`
+	FailureReason    string            `json:"FailureReason" aci:"lenient"`
 	Extra            Members           `json:"-"`
 }
 
@@ -96,8 +96,8 @@ type EvaluationResult struct {
 type CriterionResult struct {
 	CriterionID  string          `json:"CriterionID"`
 	Status       EvaluationState `json:"Status"`
-	EvidenceRefs []string        `json:"EvidenceRefs,lenient"`
-	TraceRefs    []string        `json:"TraceRefs,lenient"`
+	EvidenceRefs []string        `json:"EvidenceRefs" aci:"lenient"`
+	TraceRefs    []string        `json:"TraceRefs" aci:"lenient"`
 	Extra        Members         `json:"-"`
 }
 

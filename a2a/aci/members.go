@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Members are members of an object that this version does not know, kept to be written again.
@@ -22,7 +21,7 @@ type member struct {
 }
 
 func memberOf(f reflect.StructField) (member, bool) {
-	name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+	name, option := f.Tag.Get("json"), f.Tag.Get("aci")
 	return member{name: name, optional: option == "optional", lenient: option == "lenient"}, name != "" && name != "-"
 }
 

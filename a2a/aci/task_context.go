@@ -13,9 +13,9 @@ type TaskContext struct {
 	TaskDescription string       `json:"TaskDescription"`
 	GoalStatus      []GoalStatus `json:"GoalStatus"`
 	OverallStatus   GoalState    `json:"OverallStatus"`
-	StartTime       string       `json:"StartTime,optional"` // RFC 3339
-	EndTime         string       `json:"EndTime,optional"`   // RFC 3339
-	Optional        []string     `json:"Optional,lenient"`
+	StartTime       string       `json:"StartTime" aci:"optional"` // RFC 3339
+	EndTime         string       `json:"EndTime" aci:"optional"`   // RFC 3339
+	Optional        []string     `json:"Optional" aci:"lenient"`
 	Extra           Members      `json:"-"`
 }
 

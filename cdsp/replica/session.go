@@ -94,14 +94,6 @@ type session struct {
 	tx sender
 }
 
-// dialler is the gateway that made the connection.
-func (s *session) dialler(self string) string {
-	if s.dialled {
-		return self
-	}
-	return s.peer.gateway
-}
-
 func (r *Replica) connected(now time.Time, e Connected) {
 	row, ok := r.rows[e.Domain]
 	if !ok || !row.admits(e.Gateway) || e.Gateway == r.cfg.Gateway {
