@@ -89,7 +89,7 @@ type Attached struct {
 func (*Attached) FrameType() frame.Type { return frame.Attached }
 
 // KeepalivePad makes a keepalive long enough (≥ 48 bytes) that a peer which restarted answers it with a stateless reset.
-var KeepalivePad = make([]byte, 32)
+var KeepalivePad = make([]byte, 40)
 
 // Keepalive is CTL_KEEPALIVE (0x58), both ways.
 type Keepalive struct {

@@ -170,7 +170,7 @@ func ci() error {
 }
 
 // knownCases is how many rows of the table pass today; it only ever grows.
-const knownCases = "13"
+const knownCases = "22"
 
 func verdict(err error) string {
 	if err == nil {

@@ -1,0 +1,140 @@
+// Command bench measures the main path against its floors: each operation beside the shortest program that does what the design
+// demands of it and nothing else, in the same run, interleaved in small blocks (A B A B …), so that a slow minute of the machine
+// is slow for both. A bar is a ratio, never a time.
+//
+//	bench [-quick] [-out bench.json]
+//
+// It builds gatewayd, makes two domains, runs their gateways as processes on loopback, enrols the agents of a synthetic corpus
+// and plays one of them over real QUIC: what is measured is the gateway and not a command line. Sessions run between an agent
+// in this process and one in a child process; the floors' servers are child processes too, so that both sides of a ratio cross
+// processes alike. Everything is pinned to one core, and the mode is reported.
+//
+// It writes bench.json, a list of {"name","mode","ours","floor","ratio","bar","unit","samples","spread"}, and prints the same as
+// a Markdown table. Times are the medians in microseconds; spread is half the interquartile range of the blocks' own ratios. It
+// exits with 1 where a ratio is above twice its bar by more than the spread, or where something could not be measured.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	runLimit   = 4 * time.Minute // of the whole bench
+	rowLimit   = time.Minute     // of one row; well below it otherwise
+	blockSize  = 10              // samples of each side before the other side's turn
+	capOrigin  = 32              // agents of the corpus, each with
+	capSkills  = 128             // skills: 4096 capabilities
+	initiators = 100             // a target takes 5 SESSION_INIT a second of each
+)
+
+type options struct {
+	quick bool
+	out   string
+	serve string // what a child process is
+	next  string // address of the next floor server, of a child
+}
+
+func main() {
+	var o options
+	flag.BoolVar(&o.quick, "quick", false, "fewer samples: at most a minute")
+	flag.StringVar(&o.out, "out", "bench.json", "file of the results")
+	flag.StringVar(&o.serve, "serve", "", "for the bench itself: be its child (floor, agent)")
+	flag.StringVar(&o.next, "next", "", "for the bench itself: the floor server behind this one")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "bench: argument %q: it takes flags only\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, runLimit, fmt.Errorf("not done within %v", runLimit))
+	defer cancel()
+	var err error
+	switch o.serve {
+	case "":
+		err = bench(ctx, o)
+	case "floor":
+		err = serveFloor(ctx, o.next)
+	case "agent":
+		err = serveAgent(ctx)
+	default:
+		err = fmt.Errorf("-serve %s: nobody is that", o.serve)
+	}
+	if err != nil {
+		stop()
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench builds, starts, measures, stops and reports.
+func bench(ctx context.Context, o options) error {
+	dir, err := os.MkdirTemp(tempParent(), "agentgw-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	at := time.Now()
+	gatewayd, err := build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("built gatewayd in %v\n", time.Since(at).Round(time.Millisecond))
+	at = time.Now()
+	mode, err := pin()
+	if err != nil {
+		return err
+	}
+	results, err := measureAll(ctx, o, filepath.Join(dir, "w"), gatewayd, mode)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("measured in %v\n\n", time.Since(at).Round(time.Millisecond))
+	if err := report(os.Stdout, o.out, results); err != nil {
+		return err
+	}
+	return missed(results)
+}
+
+// row is one operation beside its floor.
+type row struct {
+	name        string
+	bar         float64
+	blocks      int // of a full run
+	ours, floor op
+}
+
+// measureAll starts everything, runs the rows one after the other, and stops everything.
+func measureAll(ctx context.Context, o options, dir, gatewayd, mode string) (results []result, err error) {
+	w, err := newWorld(dir, gatewayd)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	at := time.Now()
+	rows, err := w.rows(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, w.procs.tails())
+	}
+	fmt.Printf("started and enrolled %d agents with %d capabilities in %v\n", capOrigin+2, capOrigin*capSkills+2, time.Since(at).Round(time.Millisecond))
+	for _, r := range rows {
+		if o.quick {
+			r.blocks /= 4
+		}
+		rowCtx, cancel := context.WithTimeoutCause(ctx, rowLimit, fmt.Errorf("not done within %v", rowLimit))
+		blocks, err := measure(rowCtx, r.ours, r.floor, r.blocks, blockSize)
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w%s", r.name, err, w.procs.tails())
+		}
+		results = append(results, summarise(r, mode, blocks))
+	}
+	return results, nil
+}
