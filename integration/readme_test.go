@@ -28,7 +28,7 @@ import (
 
 const (
 	readme     = "../README.md"
-	runLimit   = 3 * time.Minute // all blocks together; a first build takes most of it
+	runLimit   = 5 * time.Minute // all blocks together; a first build takes most of it
 	copiedFile = 4 << 20         // bytes that a file of the tree may have
 )
 
@@ -234,13 +234,14 @@ func writeScript(t *testing.T, work string, all []block) string {
 	return script
 }
 
-// runScript runs the script in the tree with the flags that make builds with, and kills its process group in the end.
+// runScript runs the script in the tree, and kills its process group in the end. It builds with the flags of the environment,
+// so that what `go test` or make has built already is not built again.
 func runScript(t *testing.T, bash, script, tree string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), runLimit, fmt.Errorf("still running after %v", runLimit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bash, "--noprofile", "--norc", script)
-	cmd.Dir, cmd.Env = tree, append(os.Environ(), "GOFLAGS=-trimpath", "CGO_ENABLED=0")
+	cmd.Dir = tree
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = kill

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 )
 
-// Build makes the binaries of some packages of the module, static, into the folder dir.
+// Build makes the binaries of some packages of the module into the folder dir, with the flags of the environment: what `go
+// test` or make has built already is not built again.
 //
 // It looks at every file of the module: `go test` keeps results of tests whose files have not changed, and would not know
 // that a test which runs binaries depends on their sources.
@@ -29,8 +29,8 @@ func Build(dir string, packages ...string) error {
 	if err != nil {
 		return fmt.Errorf("look at the sources: %w", err)
 	}
-	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-o", dir + string(filepath.Separator)}, packages...)...)
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	cmd := exec.Command("go", append([]string{"build", "-o", dir + string(filepath.Separator)}, packages...)...)
+	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("build %s: %w", strings.Join(packages, " "), err), errors.New(string(out)))
 	}

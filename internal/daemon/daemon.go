@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -103,8 +104,8 @@ func SignalContext(log *slog.Logger) (context.Context, context.CancelFunc) {
 }
 
 // Ready tells the service manager that the daemon serves, and starts to feed its watchdog, where one is set, until ctx
-// ends; then it tells that the daemon stops.
-func Ready(ctx context.Context, log *slog.Logger) {
+// ends; then it tells that the daemon stops. wait returns when it has.
+func Ready(ctx context.Context, log *slog.Logger) (wait func()) {
 	notify := func(state string) {
 		if _, err := sd.SdNotify(false, state); err != nil {
 			log.Warn("sd_notify", "state", state, "err", err)
@@ -115,7 +116,8 @@ func Ready(ctx context.Context, log *slog.Logger) {
 	if err != nil {
 		log.Warn("watchdog settings of the service manager cannot be read", "err", err)
 	}
-	go func() {
+	var told sync.WaitGroup
+	told.Go(func() {
 		defer notify(sd.SdNotifyStopping)
 		if interval <= 0 {
 			<-ctx.Done()
@@ -131,7 +133,8 @@ func Ready(ctx context.Context, log *slog.Logger) {
 				return
 			}
 		}
-	}()
+	})
+	return told.Wait
 }
 
 // Cleanup is a stack of named clean-ups. The zero value is ready; it is not safe for concurrent use.

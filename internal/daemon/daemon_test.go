@@ -129,7 +129,7 @@ func TestReadySpeaksToTheServiceManager(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "20000")
 	t.Setenv("WATCHDOG_PID", fmt.Sprint(os.Getpid()))
 	ctx, cancel := context.WithCancel(t.Context())
-	Ready(ctx, slog.New(slog.DiscardHandler))
+	wait := Ready(ctx, slog.New(slog.DiscardHandler))
 	next := func() string {
 		b := make([]byte, 256)
 		c.SetReadDeadline(time.Now().Add(5 * time.Second))
@@ -151,6 +151,7 @@ func TestReadySpeaksToTheServiceManager(t *testing.T) {
 			t.Fatalf("at the end %q", got)
 		}
 	}
+	wait()
 }
 
 // The test binary again, as a daemon that needs long to stop.

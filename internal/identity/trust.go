@@ -23,8 +23,9 @@ type Trust struct {
 	now  func() time.Time
 	view atomic.Pointer[[]*Accepted] // immutable; replaced whole
 
-	mu       sync.Mutex          // serialises writers
+	mu       sync.Mutex          // serialises writers; guards the rest
 	disputed map[string][]string // domain that two introducers describe differently -> who they are
+	pins     map[string][32]byte // fingerprint under which an introduced domain was first accepted
 }
 
 // NewTrust starts a set with the domain's own bundle.
@@ -34,9 +35,16 @@ func NewTrust(own []byte, now func() time.Time) (*Trust, error) {
 		return nil, fmt.Errorf("own bundle: %w", err)
 	}
 	a.Source = Own
-	t := &Trust{now: now, disputed: map[string][]string{}}
+	t := &Trust{now: now, disputed: map[string][]string{}, pins: map[string][32]byte{}}
 	t.view.Store(&[]*Accepted{a})
 	return t, nil
+}
+
+// Pin restores what an earlier run of this process first accepted of an introduced domain: another key is refused.
+func (t *Trust) Pin(domain string, fingerprint [32]byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pins[domain] = fingerprint
 }
 
 // All is the accepted bundles: own first, then in the order of their domains. Callers must not change them.
@@ -117,6 +125,7 @@ func (t *Trust) Configure(raw []byte, pin [32]byte) (*Accepted, error) {
 		return nil, err
 	}
 	delete(t.disputed, a.Domain)
+	delete(t.pins, a.Domain)
 	t.put(a)
 	return a, nil
 }
@@ -165,10 +174,14 @@ func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed boo
 		return false, frame.Errorf(frame.TrustDenied, "bundle of %s is disputed by its introducers %s: configure it by hand", a.Domain, strings.Join(who, ", "))
 	}
 	held := t.Domain(a.Domain)
-	switch {
+	switch pin, pinned := t.pins[a.Domain]; {
 	case held == nil:
 		if len(t.All()) > maxIntroduced {
 			return false, frame.Errorf(frame.LimitExceeded, "more than %d domains are known", maxIntroduced)
+		}
+		if pinned && pin != a.Fingerprint {
+			return false, frame.Errorf(frame.TrustDenied, "bundle of %s is signed by %s, it was first introduced under %s: configure it by hand",
+				a.Domain, FingerprintText(a.Fingerprint), FingerprintText(pin))
 		}
 	case held.Source != Introduced:
 		return false, nil // own and configured bundles are the operator's word
@@ -195,12 +208,16 @@ func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed boo
 	if err := t.disjoint(a, 0); err != nil {
 		return false, err
 	}
+	if _, pinned := t.pins[a.Domain]; !pinned {
+		t.pins[a.Domain] = a.Fingerprint
+	}
 	t.put(a)
 	return true, nil
 }
 
-// Forget takes away what a domain's trust gave: its configured bundle, and what it alone introduced.
-func (t *Trust) Forget(domain string) {
+// Forget takes away what a domain's trust gave: its configured bundle, and what it alone introduced. It names the introduced
+// domains that are gone.
+func (t *Trust) Forget(domain string) (gone []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range t.All()[1:] {
@@ -211,6 +228,8 @@ func (t *Trust) Forget(domain string) {
 			left := slices.DeleteFunc(slices.Clone(a.By), func(d string) bool { return d == domain })
 			if len(left) == 0 {
 				t.drop(a.Domain)
+				delete(t.pins, a.Domain)
+				gone = append(gone, a.Domain)
 				continue
 			}
 			again := *a
@@ -218,6 +237,7 @@ func (t *Trust) Forget(domain string) {
 			t.put(&again)
 		}
 	}
+	return gone
 }
 
 func mayIntroduce(patterns []string, domain string) bool {

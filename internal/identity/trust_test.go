@@ -190,9 +190,29 @@ func TestIntroduction(t *testing.T) {
 	if changed, _ := trust.Introduce(far.Raw, "hub.example", []string{"*.example"}); changed {
 		t.Error("an older bundle replaced a newer one")
 	}
-	trust.Forget("hub.example")
+	if gone := trust.Forget("hub.example"); !slices.Equal(gone, []string{"far.example"}) {
+		t.Errorf("gone: %v", gone)
+	}
 	if trust.Domain("far.example") != nil || trust.Domain("hub.example") != nil {
 		t.Error("what an introducer brought must go with its own trust")
+	}
+}
+
+// What was first accepted is remembered over a restart: an introducer cannot swap a domain's key while we are away.
+func TestIntroducedDomainIsPinned(t *testing.T) {
+	home, hub, far := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "hub.example", "B1"), identitytest.New(t, "far.example", "F1")
+	impostor := identitytest.New(t, "far.example", "F2")
+	first, err := identity.ParseBundle(far.Raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := home.Trust(t, hub)
+	trust.Pin("far.example", first.Fingerprint)
+	if _, err := trust.Introduce(impostor.Raw, "hub.example", []string{"*.example"}); frame.CodeOf(err) != frame.TrustDenied {
+		t.Errorf("another key for a pinned domain: %v", err)
+	}
+	if changed, err := trust.Introduce(far.Raw, "hub.example", []string{"*.example"}); !changed || err != nil {
+		t.Errorf("the pinned key: %v %v", changed, err)
 	}
 }
 

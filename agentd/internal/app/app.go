@@ -60,7 +60,7 @@ func Run(cfg *config.Agent, stderr io.Writer) error {
 	var cleanup daemon.Cleanup
 	err = start(ctx, cfg, log, &cleanup)
 	if err == nil {
-		daemon.Ready(ctx, log)
+		defer daemon.Ready(ctx, log)()
 		<-ctx.Done()
 	}
 	cancel()

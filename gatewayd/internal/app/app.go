@@ -5,12 +5,14 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +36,7 @@ const (
 	drainTime   = 12 * time.Second // 10 s for running requests, and a little
 	expireEvery = time.Minute
 	renewEvery  = time.Hour
+	pinTime     = 5 * time.Second
 )
 
 func now() time.Time { return time.Now() }
@@ -66,7 +69,7 @@ func Run(cfg *config.Gateway, stderr io.Writer) error {
 	var cleanup daemon.Cleanup
 	_, err = Start(ctx, cfg, log, &cleanup)
 	if err == nil {
-		daemon.Ready(ctx, log)
+		defer daemon.Ready(ctx, log)()
 		<-ctx.Done()
 	}
 	cancel()
@@ -102,6 +105,9 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		return err
 	}
 	cleanup.Add("close directory", drainTime, func(context.Context) error { return a.store.Close() })
+	if err := a.loadPins(); err != nil {
+		return err
+	}
 	a.registry, err = registry.Open(ctx, a.store)
 	return err
 }
@@ -119,7 +125,7 @@ func (a *app) wire() {
 	})
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.sign[identity.UseDigest],
-		Answer: a.answerNeighbour, Log: a.log,
+		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
 	})
 	a.relay = relay.New(relay.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,
@@ -182,27 +188,40 @@ func (a *app) nextEpoch(ctx context.Context) (uint64, error) {
 	const name = "digest-epoch"
 	epoch := uint64(now().UnixMilli())
 	if before, err := a.store.Meta(name); err == nil && len(before) == 8 {
-		epoch = max(epoch, be64(before)+1)
+		epoch = max(epoch, binary.BigEndian.Uint64(before)+1)
 	}
-	if err := a.store.SetMeta(ctx, name, putBE64(epoch)); err != nil {
+	if err := a.store.SetMeta(ctx, name, binary.BigEndian.AppendUint64(nil, epoch)); err != nil {
 		return 0, fmt.Errorf("keep the digest epoch: %w", err)
 	}
 	return epoch, nil
 }
 
-func be64(b []byte) (v uint64) {
-	for _, c := range b {
-		v = v<<8 | uint64(c)
+const pinPrefix = "pin/"
+
+// loadPins restores which keys the introduced domains were first accepted under.
+func (a *app) loadPins() error {
+	pins, err := a.store.Metas(pinPrefix)
+	if err != nil {
+		return fmt.Errorf("read pins: %w", err)
 	}
-	return v
+	for name, fingerprint := range pins {
+		if len(fingerprint) == 32 {
+			a.trust.Pin(strings.TrimPrefix(name, pinPrefix), [32]byte(fingerprint))
+		}
+	}
+	return nil
 }
 
-func putBE64(v uint64) []byte {
-	b := make([]byte, 8)
-	for i := range b {
-		b[i] = byte(v >> (56 - 8*i))
+func (a *app) keepPin(domain string, fingerprint *[32]byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), pinTime)
+	defer cancel()
+	var value []byte
+	if fingerprint != nil {
+		value = fingerprint[:]
 	}
-	return b
+	if err := a.store.SetMeta(ctx, pinPrefix+domain, value); err != nil {
+		a.log.Error("keep pin", "domain", domain, "err", err)
+	}
 }
 
 // housekeeping expires entries and renews this gateway's own certificate.

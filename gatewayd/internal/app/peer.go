@@ -54,16 +54,19 @@ func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
 		return nil, err
 	}
 	file := filepath.Join(cfg.PeersDir, b.Domain+".yaml")
+	draft := file + ".new"
+	if err := os.WriteFile(draft, []byte(peerYAML(b.Domain, fingerprint, o)), 0o644); err != nil {
+		return nil, err
+	}
+	defer os.Remove(draft)
+	if _, err := config.LoadPeer(draft); err != nil {
+		return nil, &daemon.UsageError{Err: err}
+	}
 	if err := renameio.WriteFile(filepath.Join(cfg.PeersDir, b.Domain+".bundle"), raw, 0o644); err != nil {
 		return nil, err
 	}
-	row := peerYAML(b.Domain, fingerprint, o)
-	if err := renameio.WriteFile(file, []byte(row), 0o644); err != nil {
+	if err := os.Rename(draft, file); err != nil {
 		return nil, err
-	}
-	if _, err := config.LoadPeer(file); err != nil {
-		os.Remove(file)
-		return nil, &daemon.UsageError{Err: err}
 	}
 	return &PeerResult{Domain: b.Domain, File: file, Fingerprint: fingerprint}, nil
 }

@@ -71,7 +71,9 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 	if b.Domain == domain {
 		changed, err = p.cfg.Trust.Renew(raw)
 	} else {
-		changed, err = p.cfg.Trust.Introduce(raw, domain, r.Introduces)
+		if changed, err = p.cfg.Trust.Introduce(raw, domain, r.Introduces); changed && err == nil {
+			p.cfg.KeepPin(b.Domain, &b.Fingerprint)
+		}
 	}
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))

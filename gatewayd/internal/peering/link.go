@@ -191,22 +191,22 @@ func (p *Peering) linkOf(domain string) *link {
 // startPeer begins to dial a row's addresses; the caller holds the lock.
 func (p *Peering) startPeer(r Row) *peer {
 	ctx, stop := context.WithCancel(p.ctx)
-	out := &peer{Row: r, stop: stop, wake: make(chan struct{}, 1)}
+	d := &dialler{stop: stop, wake: make(chan struct{}, 1)}
 	if len(r.Addresses) > 0 {
-		p.tasks.Go(func() { p.keepDialled(ctx, out, slices.Clone(r.Addresses)) })
+		p.tasks.Go(func() { p.keepDialled(ctx, d, r.Domain, slices.Clone(r.Addresses)) })
 	}
-	return out
+	return &peer{r, d}
 }
 
 // keepDialled keeps one connection to a peer domain up. While there is one, whoever made it, it waits.
-func (p *Peering) keepDialled(ctx context.Context, r *peer, addresses []string) {
+func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, addresses []string) {
 	wait := backoffMin
 	for n := 0; ctx.Err() == nil; n++ {
-		if p.linkOf(r.Domain) != nil {
+		if p.linkOf(domain) != nil {
 			select {
 			case <-ctx.Done():
 				return
-			case <-r.wake:
+			case <-d.wake:
 				continue
 			case <-time.After(backoffMax): // the link may have gone between the look and the wait
 				continue
@@ -222,13 +222,13 @@ func (p *Peering) keepDialled(ctx context.Context, r *peer, addresses []string) 
 		}
 		if err != nil {
 			text := err.Error()
-			r.lastErr.Store(&text)
+			d.lastErr.Store(&text)
 		}
-		p.log.Info("neighbour is not connected", "domain", r.Domain, "address", addresses[n%len(addresses)], "err", err, "again_in", wait.Round(time.Millisecond).String())
+		p.log.Info("neighbour is not connected", "domain", domain, "address", addresses[n%len(addresses)], "err", err, "again_in", wait.Round(time.Millisecond).String())
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.wake:
+		case <-d.wake:
 		case <-time.After(time.Duration(rand.Int64N(int64(wait))) + wait/2):
 		}
 		wait = min(2*wait, backoffMax)

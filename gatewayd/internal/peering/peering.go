@@ -51,6 +51,8 @@ type Config struct {
 	Certificate     func() tls.Certificate
 	Trust           *identity.Trust
 	Signer          frame.Signer // key of use 1
+	// KeepPin remembers over restarts under which key an introduced domain was first accepted; nil forgets it.
+	KeepPin func(domain string, fingerprint *[32]byte)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
 	Log    *slog.Logger
@@ -74,9 +76,14 @@ type Peering struct {
 	penalties map[string]uint64
 }
 
-// peer is one policy row with its dialler.
+// peer is one policy row with its dialler. It is not changed once made: a new row makes a new peer.
 type peer struct {
 	Row
+	*dialler
+}
+
+// dialler keeps a peer domain connected; it outlives a change of the row that leaves the addresses as they are.
+type dialler struct {
 	stop    context.CancelFunc
 	lastErr atomic.Pointer[string]
 	wake    chan struct{} // a connection of this peer has ended
@@ -111,7 +118,7 @@ func (p *Peering) Run(ctx context.Context, ep *endpoint.Endpoint, epoch uint64) 
 	p.tasks.Wait()
 }
 
-// SetRows replaces the policy rows. A row whose bundle is refused is an error that names it, and changes nothing.
+// SetRows replaces the policy rows. A row whose bundle is refused is an error that names it; then the rows stay as they were.
 func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	select {
 	case <-p.ready:
@@ -137,8 +144,7 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	for _, r := range rows {
 		old := p.rows[r.Domain]
 		if old != nil && slices.Equal(old.Addresses, r.Addresses) {
-			old.Row = r
-			next[r.Domain] = old
+			next[r.Domain] = &peer{r, old.dialler}
 			continue
 		}
 		if old != nil {
@@ -156,7 +162,9 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	neighbours := p.neighbours()
 	p.mu.Unlock()
 	for _, domain := range gone {
-		p.cfg.Trust.Forget(domain)
+		for _, introduced := range p.cfg.Trust.Forget(domain) {
+			p.cfg.KeepPin(introduced, nil)
+		}
 	}
 	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
 		return err
