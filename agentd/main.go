@@ -204,28 +204,39 @@ type taskDone struct {
 
 func taskCmd(o *options) *cobra.Command {
 	cmd := &cobra.Command{Use: "task", Short: "tasks that an agent has others do"}
-	cmd.AddCommand(&cobra.Command{
-		Use: "run PLAN.yaml", Short: "run a plan to its end", Args: daemon.Args(cobra.ExactArgs(1)),
+	var in local.TaskRequest
+	run := &cobra.Command{
+		Use: "run PLAN.yaml", Short: "run a plan to its end, or with --resume go on with one that was cut short", Args: daemon.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			plan, err := os.ReadFile(args[0])
-			if err != nil {
-				return &daemon.UsageError{Err: err}
+			if (len(args) == 1) == (in.Resume != "") {
+				return daemon.Usagef("give a plan, or --resume with the id of a task; usage: %s", cmd.UseLine())
+			}
+			if len(args) == 1 {
+				plan, err := os.ReadFile(args[0])
+				if err != nil {
+					return &daemon.UsageError{Err: err}
+				}
+				in.Plan = string(plan)
 			}
 			c, err := o.client()
 			if err != nil {
 				return err
 			}
+			in.Agent = o.agent
 			ctx, cancel := interruptible(cmd)
 			defer cancel()
-			return o.runTask(ctx, cmd.OutOrStdout(), c, string(plan))
+			return o.runTask(ctx, cmd.OutOrStdout(), c, in)
 		},
-	})
+	}
+	run.Flags().StringVar(&in.Resume, "resume", "", "id of a task: what ended stays, what ran then runs again")
+	cmd.AddCommand(run)
 	return cmd
 }
 
-func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, plan string) error {
+func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, in local.TaskRequest) error {
 	var done *taskDone
-	err := c.Stream(ctx, "/v1/tasks/run", local.TaskRequest{Agent: o.agent, Plan: plan}, func(line json.RawMessage) error {
+	told := false
+	err := c.Stream(ctx, "/v1/tasks/run", in, func(line json.RawMessage) error {
 		var e local.TaskEvent
 		if err := json.Unmarshal(line, &e); err != nil {
 			return err
@@ -235,6 +246,10 @@ func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, p
 			return nil
 		}
 		if !o.out.JSON() {
+			if !told {
+				fmt.Fprintf(w, "task %s\n", e.Task)
+				told = true
+			}
 			printEvent(w, e)
 		}
 		return nil
@@ -243,7 +258,7 @@ func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, p
 		return err
 	}
 	if done == nil {
-		return frame.Errorf(frame.UpstreamFailed, "the daemon ended before the task did")
+		return frame.Errorf(frame.UpstreamFailed, "the daemon ended before the task did; `agentd task run --resume ID` goes on with it")
 	}
 	if err := o.out.Print(w, done, func(w io.Writer) { printTask(w, done) }); err != nil {
 		return err

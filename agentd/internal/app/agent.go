@@ -255,13 +255,6 @@ func (a *agent) status() local.AgentStatus {
 	return s
 }
 
-// runTask runs a plan and reports its events.
-func (a *agent) runTask(ctx context.Context, id string, p *task.Plan, events func(task.Event)) (*task.State, error) {
-	e := *a.engine
-	e.Events = events
-	return e.Run(ctx, id, p)
-}
-
 // interfaces lists the addresses of this machine that an agent may be reached at, for a socket bound to every address.
 func interfaces(bound netip.AddrPort) []semreq.Endpoint {
 	if !bound.Addr().IsUnspecified() {

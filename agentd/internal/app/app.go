@@ -220,19 +220,15 @@ func (a *app) RunTask(ctx context.Context, r local.TaskRequest, emit func(local.
 	if err != nil {
 		return err
 	}
-	plan, err := task.LoadPlan(strings.NewReader(r.Plan))
-	if err != nil {
-		return frame.Errorf(frame.ReqInvalid, "plan: %w", err)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(a.ctx, cancel)
 	defer stop()
-	raw := local.NewID()
-	id := hex.EncodeToString(raw[:])
-	state, err := ag.runTask(ctx, id, plan, func(e task.Event) { emit(taskEvent(e)) })
+	engine := *ag.engine
+	engine.Events = func(e task.Event) { emit(taskEvent(e)) }
+	id, state, err := runOrResume(ctx, &engine, r)
 	if err != nil {
-		return fmt.Errorf("task %s: %w", id, err)
+		return err
 	}
 	done := local.TaskEvent{Event: "done", Task: id, State: encode(state)}
 	if why := state.Reason(); why != nil {
@@ -240,6 +236,21 @@ func (a *app) RunTask(ctx context.Context, r local.TaskRequest, emit func(local.
 	}
 	emit(done)
 	return nil
+}
+
+func runOrResume(ctx context.Context, e *task.Engine, r local.TaskRequest) (id string, state *task.State, err error) {
+	if r.Resume != "" {
+		state, err = e.Resume(ctx, r.Resume)
+		return r.Resume, state, err
+	}
+	plan, err := task.LoadPlan(strings.NewReader(r.Plan))
+	if err != nil {
+		return "", nil, frame.Errorf(frame.ReqInvalid, "plan: %w", err)
+	}
+	raw := local.NewID()
+	id = hex.EncodeToString(raw[:])
+	state, err = e.Run(ctx, id, plan)
+	return id, state, err
 }
 
 func taskEvent(e task.Event) local.TaskEvent {

@@ -84,10 +84,11 @@ type Reason struct {
 	Name    string `json:"name"`
 }
 
-// TaskRequest runs a plan.
+// TaskRequest runs a plan, or goes on with a task that was cut short.
 type TaskRequest struct {
-	Agent string `json:"agent,omitempty"`
-	Plan  string `json:"plan"` // YAML
+	Agent  string `json:"agent,omitempty"`
+	Plan   string `json:"plan,omitempty"`   // YAML
+	Resume string `json:"resume,omitempty"` // task id
 }
 
 // TaskEvent is one line of a running task; the last one has Done and the whole state.
