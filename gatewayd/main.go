@@ -86,7 +86,8 @@ func initCmd(o *options) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&in.Domain, "domain", "", "name of the Agent Autonomous Domain, such as hospital.example")
-	f.StringVar(&in.Dir, "dir", ".", "folder that gets gatewayd.yaml and the state")
+	f.StringVar(&in.Dir, "dir", ".", "folder that gets gatewayd.yaml and peers.d")
+	f.StringVar(&in.StateDir, "state-dir", "", "folder for keys, certificates and the directory (default: state, beside gatewayd.yaml)")
 	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
 	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
 	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents")

@@ -57,7 +57,7 @@ func (ps *processes) start(name string, cmd *exec.Cmd, stdin io.Closer) (*proces
 	return p, nil
 }
 
-// stopAll ends every child, the last one first, and waits for it.
+// stopAll ends every child, all at once, and waits for them.
 func (ps *processes) stopAll() {
 	var stopping sync.WaitGroup
 	for _, p := range ps.list {

@@ -321,7 +321,7 @@ func (w *world) delivery(ctx context.Context, c *child, t target) (ours, floor o
 	if err := json.Unmarshal(body, plain); err != nil {
 		return nil, nil, err
 	}
-	fmt.Printf("the context has %d bytes\n", len(body))
+	fmt.Printf("sessions: SATs are minted in the target's process by a key of its own domain, no gateway takes part; the context has %d bytes\n", len(body))
 	ours = timed(func(ctx context.Context) error { return exchange(ctx, s, sent) })
 	floor = timed(func(ctx context.Context) error { return w.floor.exchange(ctx, plain) })
 	return ours, floor, nil

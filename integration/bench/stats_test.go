@@ -106,7 +106,7 @@ func TestVerdict(t *testing.T) {
 		ratio, spread float64
 		want          string
 	}{
-		{1.49, 0, met}, {1.5, 0, met}, {1.51, .5, withinTwice}, {3, 0, withinTwice}, {3.1, .2, withinTwice}, {3.1, .05, overTwice},
+		{1.49, 0, met}, {1.5, 0, met}, {1.51, .5, withinTwice}, {3, 0, withinTwice}, {3.1, .2, nearTwice}, {3.1, .05, overTwice},
 	} {
 		if got := (result{Ratio: tt.ratio, Bar: 1.5, Spread: tt.spread}).verdict(); got != tt.want {
 			t.Errorf("%v ± %v: %s, want %s", tt.ratio, tt.spread, got, tt.want)
@@ -148,5 +148,44 @@ func TestReport(t *testing.T) {
 	}
 	if err := missed(rows[:1]); err != nil {
 		t.Error(err)
+	}
+}
+
+// A floor that finds nothing would flatter us.
+func TestSimpleIndexFinds(t *testing.T) {
+	var texts, names []string
+	for _, agent := range corpus() {
+		for _, k := range agent {
+			texts, names = append(texts, k.text()), append(names, k.Name)
+		}
+	}
+	if len(texts) != capOrigin*capSkills {
+		t.Fatalf("corpus of %d capabilities", len(texts))
+	}
+	x := newSimpleIndex(texts)
+	for _, doc := range []int{0, 1000, len(texts) - 1} {
+		for range 2 { // a search leaves no scores behind
+			best, n := x.top10(names[doc])
+			if n == 0 || best[0] != uint32(doc) {
+				t.Errorf("%q: %v of %d, want %d first", names[doc], best, n, doc)
+			}
+		}
+	}
+	if _, n := x.top10("nosuchword"); n != 0 {
+		t.Errorf("%d hits of a word that is nowhere", n)
+	}
+}
+
+func TestFloorSignature(t *testing.T) {
+	signed, err := floorSign([]byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if payload, err := floorVerify(signed); err != nil || string(payload) != "x" {
+		t.Errorf("%q, %v", payload, err)
+	}
+	signed[len(signed)-1] ^= 1
+	if _, err := floorVerify(signed); err == nil {
+		t.Error("a flipped bit verifies: the floor would be cheaper than it must be")
 	}
 }

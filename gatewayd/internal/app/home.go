@@ -54,7 +54,8 @@ const signerLife = 365 * 24 * time.Hour
 
 // InitOptions is what `gatewayd init` is told.
 type InitOptions struct {
-	Dir       string // gets gatewayd.yaml and the state folder
+	Dir       string // gets gatewayd.yaml and peers.d
+	StateDir  string // default: the folder state beside gatewayd.yaml
 	Domain    string
 	Listen    string
 	Advertise []string
@@ -81,7 +82,10 @@ func Init(o InitOptions) (*InitResult, error) {
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return nil, daemon.Usagef("%s is there already: choose another --dir, or remove it", file)
 	}
-	state := filepath.Join(o.Dir, "state")
+	state := o.StateDir
+	if state == "" {
+		state = filepath.Join(o.Dir, "state")
+	}
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err
 	}
@@ -93,7 +97,7 @@ func Init(o InitOptions) (*InitResult, error) {
 		return nil, err
 	}
 	cfg := config.Gateway{
-		Domain: o.Domain, Listen: o.Listen, Advertise: o.Advertise, Lab: o.Lab,
+		Domain: o.Domain, StateDir: or(o.StateDir, "state"), Listen: o.Listen, Advertise: o.Advertise, Lab: o.Lab,
 		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: arspOf(o.Domain), Vendor: "1", Salt: hex.EncodeToString(salt)},
 	}
 	out, err := makeDomain(state, cfg, time.Now())
@@ -223,7 +227,7 @@ func dnsNames(addrs []string) []string {
 
 var configTemplate = template.Must(template.New("gatewayd.yaml").Parse(`# gatewayd: the Agent Gateway of {{.Domain}}. Unknown keys are errors; paths are relative to this file.
 domain: {{.Domain}}
-state_dir: state            # keys, certificates and the directory; back it up
+state_dir: {{.StateDir}}            # keys, certificates and the directory; back it up
 listen: "{{.Listen}}"       # UDP
 advertise: [{{range $i, $a := .Advertise}}{{if $i}}, {{end}}"{{$a}}"{{end}}]   # what enrolment tokens tell agents to dial
 peers_dir: peers.d          # one policy row a peer domain, written by "gatewayd peer add"

@@ -17,6 +17,7 @@ import (
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/relay"
+	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
@@ -125,11 +126,10 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 		dq.Terms = append(dq.Terms, digest.Term{Text: t, Weight: match.Background(t)})
 	}
 	dq.Tags, dq.Classes = q.Tags, q.Classes
-	var out []relay.Hop
+	var out, away []relay.Hop
 	seen := map[string]bool{}
 	for _, r := range p.routes.Load().origins.Rank(dq, p.hashKey) {
-		l := p.linkTo(r.Via)
-		if l == nil || seen[r.Via] {
+		if seen[r.Via] {
 			continue
 		}
 		seen[r.Via] = true
@@ -137,8 +137,13 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 		if r.Exact {
 			score = math.Inf(1)
 		}
-		out = append(out, relay.Hop{Neighbour: l, Score: score})
+		if l := p.linkTo(r.Via); l != nil {
+			out = append(out, relay.Hop{Neighbour: l, Score: score})
+		} else { // its digests are kept for its return: that it cannot be asked now is an answer, not "not found"
+			away = append(away, relay.Hop{Neighbour: absent{p, r.Via}, Score: score})
+		}
 	}
+	out = append(out, away...)
 	for _, c := range q.Caps { // an exact capability is where its AIC's domain is
 		out = p.towards(out, seen, c)
 	}
@@ -156,12 +161,35 @@ func (p *Peering) towards(out []relay.Hop, seen map[string]bool, capID string) [
 		if e.Own || e.Domain != domain || seen[e.Via] {
 			continue
 		}
+		seen[e.Via] = true
 		if l := p.linkTo(e.Via); l != nil {
-			seen[e.Via] = true
 			out = append([]relay.Hop{{Neighbour: l, Score: math.Inf(1)}}, out...)
+		} else {
+			out = append(out, relay.Hop{Neighbour: absent{p, e.Via}})
 		}
 	}
 	return out
+}
+
+// absent is a neighbour whose digests are here and which is not connected.
+type absent struct {
+	p       *Peering
+	gateway string
+}
+
+func (a absent) Gateway() string    { return a.gateway }
+func (a absent) Domain() string     { return a.p.cfg.Trust.DomainOf(a.gateway) }
+func (a absent) RTT() time.Duration { return 0 }
+
+func (a absent) MayQuery() []string {
+	if r := a.p.row(a.Domain()); r != nil {
+		return r.MayQuery
+	}
+	return nil
+}
+
+func (a absent) Ask(context.Context, *semreq.Request) (*semreq.Response, error) {
+	return nil, frame.Errorf(frame.UpstreamFailed, "%s is not connected", a.gateway)
 }
 
 func (r *routes) snapshotEntries() []replica.Entry {
