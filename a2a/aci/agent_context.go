@@ -1,12 +1,6 @@
 package aci
 
-import (
-	"bytes"
-	"encoding/json"
-	"io"
-
-	"agentgw/internal/frame"
-)
+import "agentgw/internal/frame"
 
 // AgentContext is the state of one subtask at one agent (seed 000, section 5.2): what the master sends, and what comes back.
 type AgentContext struct {
@@ -115,24 +109,20 @@ func (c *AgentContext) Encode() ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(c)
+	b, err := marshal(c)
 	if err == nil && len(b) > MaxSize {
 		return nil, frame.Errorf(frame.LimitExceeded, "context of %d bytes, the limit is %d: put the rest behind a ContextURI", len(b), MaxSize)
 	}
 	return b, err
 }
 
-// parse reads one JSON value and refuses what follows it.
+// parse reads an object from elsewhere.
 func parse(b []byte, dst any) error {
 	if err := scan(b); err != nil {
 		return err
 	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if err := dec.Decode(dst); err != nil {
+	if err := unmarshal(b, dst); err != nil {
 		return malformed("context: %w", err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return malformed("bytes follow the context")
 	}
 	return nil
 }

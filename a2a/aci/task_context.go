@@ -93,18 +93,6 @@ func Combine(parts []GoalState) GoalState {
 	return Completed
 }
 
-// MarshalJSON writes the members in the order of the seed.
-func (c TaskContext) MarshalJSON() ([]byte, error) { return encode(c, c.Extra) }
-
-// UnmarshalJSON reads by exact names and keeps unknown members.
-func (c *TaskContext) UnmarshalJSON(b []byte) error { return decode(b, c, &c.Extra) }
-
-// MarshalJSON writes the members in the order of the seed.
-func (g GoalStatus) MarshalJSON() ([]byte, error) { return encode(g, g.Extra) }
-
-// UnmarshalJSON reads by exact names and keeps unknown members.
-func (g *GoalStatus) UnmarshalJSON(b []byte) error { return decode(b, g, &g.Extra) }
-
 func checkTime(s string) error {
 	if s == "" {
 		return nil

@@ -319,16 +319,32 @@ func thousands(n int) []directory.Capability {
 }
 
 func BenchmarkResolve4k(b *testing.B) {
-	caps := thousands(4000)
+	caps := thousands(4096)
 	x := index(caps)
-	queries := make([]string, 64)
-	for i := range queries {
-		d := strings.Fields(caps[i*61].Description)
-		queries[i] = strings.Join(d[:8], " ")
+	texts := make([]string, 64)
+	for i := range texts {
+		texts[i] = strings.Join(strings.Fields(caps[i*61].Description)[:8], " ")
 	}
+	b.Run("text", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			x.Resolve(Query{Text: texts[i%len(texts)], Limit: 5})
+		}
+	})
+	b.Run("capability", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			x.Resolve(Query{Caps: []string{caps[i%len(caps)].CapID}})
+		}
+	})
+}
+
+func BenchmarkScoreText(b *testing.B) {
+	c := town()[0]
+	s := SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags, In: c.In, Out: c.Out}
 	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		x.Resolve(Query{Text: queries[i%len(queries)], Limit: 5})
+	for b.Loop() {
+		ScoreText(Query{Text: "medicine for a sore throat, delivered today"}, s)
 	}
 }
 

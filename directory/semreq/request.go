@@ -35,6 +35,9 @@ func (c Constraints) Allows(domain string) bool {
 		(len(c.AllowDomains) == 0 || slices.Contains(c.AllowDomains, domain))
 }
 
+// MaxScope is the most entries of a scope: those of a token.
+const MaxScope = 32
+
 // Provision asks for a session with what is found: its id, the key that the initiator will use, the scope that it wants.
 type Provision struct {
 	SID       []byte   `cbor:"1,keyasint"` // 16 bytes
@@ -91,6 +94,8 @@ func (r *Request) Validate() error {
 		return bad("qhash is not the hash of the query")
 	case r.HopLimit > MaxHops, len(r.Via) > MaxHops, len(r.HopVia) > MaxHops:
 		return bad("more than 12 hops")
+	case tooLong(r.Via, maxGateway), tooLong(r.HopVia, 253), tooLong(r.Scope, maxWord):
+		return bad("a name on the way or a scope is too long")
 	case r.BudgetMS == 0 || r.BudgetMS > MaxBudgetMS:
 		return bad("budget is not 1 to 30000 ms")
 	case r.Breadth == 0 || r.Breadth > MaxBreadth:
@@ -99,10 +104,14 @@ func (r *Request) Validate() error {
 		return bad("want is not 1 to 20")
 	case r.Flags&^knownFlags != 0:
 		return bad("unknown flag")
-	case len(r.Scope) > maxList:
-		return bad("scope has too many entries")
+	case len(r.Scope) > MaxScope:
+		return bad("scope has more than 32 entries")
 	}
 	return nil
+}
+
+func tooLong(list []string, n int) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return len(s) > n })
 }
 
 // ParsedConstraints decodes key 15; absent means none.
@@ -128,8 +137,8 @@ func (r *Request) ParsedProvision() (*Provision, error) {
 	if err := frame.Unmarshal(r.Provision, p); err != nil {
 		return nil, err
 	}
-	if len(p.SID) != 16 || len(p.ISPKI) != 32 || len(p.WantScope) > maxList {
-		return nil, frame.Errorf(frame.ReqInvalid, "provision: sid of 16 and key hash of 32 bytes, at most %d scopes", maxList)
+	if len(p.SID) != 16 || len(p.ISPKI) != 32 || len(p.WantScope) > MaxScope {
+		return nil, frame.Errorf(frame.ReqInvalid, "provision: sid of 16 and key hash of 32 bytes, at most %d scopes", MaxScope)
 	}
 	return p, nil
 }
@@ -141,8 +150,11 @@ type Reason struct {
 	Code frame.Code
 }
 
-// maxReasons bounds what a response explains.
-const maxReasons = 16
+// Bounds of what a response explains.
+const (
+	maxReasons = 16
+	maxGateway = 64 // bytes of an AIC
+)
 
 // Response is SRSP (0x42).
 //
@@ -165,6 +177,16 @@ func (*Response) FrameType() frame.Type { return frame.SRSP }
 func (r *Response) Validate() error {
 	if len(r.ReqID) != 16 || len(r.Results) > MaxWant || len(r.Reasons) > maxReasons || len(r.Route) > MaxHops+1 {
 		return frame.Errorf(frame.Malformed, "semantic response is over its limits")
+	}
+	for _, gw := range r.Route {
+		if len(gw) > maxGateway {
+			return frame.Errorf(frame.Malformed, "semantic response names a gateway of %d bytes", len(gw))
+		}
+	}
+	for _, reason := range r.Reasons {
+		if len(reason.GW) > maxGateway {
+			return frame.Errorf(frame.Malformed, "semantic response names a gateway of %d bytes", len(reason.GW))
+		}
 	}
 	return nil
 }

@@ -42,8 +42,65 @@ type Result struct {
 	Skill     Skill      `cbor:"12,keyasint"`
 }
 
-// MaxEndpoints of one result.
-const MaxEndpoints = 6
+// Bounds of one result; twenty of them fit a response.
+const (
+	MaxEndpoints = 6
+	MaxResult    = 6 << 10 // signed
+	maxName      = 1024    // bytes of a skill's name
+	maxWords     = 32      // tags, and media types of one direction
+	maxWordBytes = 256     // of one of these
+)
+
+// Clip brings a skill's text within the bounds of a result.
+func (s Skill) Clip() Skill {
+	s.Name, s.Description = clip(s.Name, maxName), clip(s.Description, MaxSkillText)
+	room := MaxResult / 4 // a quarter of a result for the lists, the rest for texts, token and signature
+	for _, list := range []*[]string{&s.Tags, &s.In, &s.Out} {
+		kept := make([]string, 0, min(len(*list), maxWords))
+		for _, w := range *list {
+			if len(kept) < maxWords && len(w) <= maxWordBytes && room >= len(w)+3 {
+				room -= len(w) + 3
+				kept = append(kept, w)
+			}
+		}
+		*list = kept
+	}
+	return s
+}
+
+// clip cuts s to at most n bytes at a character's border.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
+
+func (s Skill) fits() bool {
+	if len(s.Name) > maxName || len(s.Description) > MaxSkillText {
+		return false
+	}
+	for _, list := range [][]string{s.Tags, s.In, s.Out} {
+		if len(list) > maxWords {
+			return false
+		}
+	}
+	return true // the words are bounded by MaxResult
+}
+
+// reachable says whether every endpoint is an IP literal with a port that speaks the agents' protocol: a result must not make
+// anybody look up names or call other services.
+func (r *Result) reachable() bool {
+	for _, e := range r.Endpoints {
+		if _, ok := e.AddrPort(); !ok || e.ALPN != frame.ALPNAgent {
+			return false
+		}
+	}
+	return true
+}
 
 // Sign makes the signed form.
 func (r *Result) Sign(s frame.Signer) ([]byte, error) { return s.SignMessage(frame.AADResult, "", r) }
@@ -52,6 +109,9 @@ func (r *Result) Sign(s frame.Signer) ([]byte, error) { return s.SignMessage(fra
 // the result names (0C), target AIC and capability are under that gateway's own domain (0C), it answers this request and
 // this query (4A), and it is fresh (26). domainOf gives the domain of an AIC.
 func OpenResult(signed []byte, reqID, qhash []byte, keys frame.KeyFunc, domainOf func(string) string, now time.Time) (*Result, error) {
+	if len(signed) > MaxResult {
+		return nil, frame.Errorf(frame.Malformed, "result of %d bytes is over %d", len(signed), MaxResult)
+	}
 	s, key, err := frame.Open(signed, frame.AADResult, keys)
 	if err != nil {
 		return nil, fmt.Errorf("result: %w", err)
@@ -75,8 +135,8 @@ func OpenResult(signed []byte, reqID, qhash []byte, keys frame.KeyFunc, domainOf
 		return nil, frame.Errorf(frame.Expired, "result expired at %s", exp.UTC().Format(time.RFC3339))
 	case exp.Sub(now) > MaxResultLife+clockLeeway:
 		return nil, frame.Errorf(frame.Expired, "result claims to live until %s, over %s", exp.UTC().Format(time.RFC3339), MaxResultLife)
-	case len(r.Endpoints) > MaxEndpoints || len(r.Skill.Description) > MaxSkillText || len(r.Skill.Tags) > maxList:
-		return nil, frame.Errorf(frame.Malformed, "result is over its limits")
+	case len(r.Endpoints) > MaxEndpoints || !r.Skill.fits() || !r.reachable():
+		return nil, frame.Errorf(frame.Malformed, "result is over its limits, or names no addresses of agents")
 	case len(r.SAT) > 0 && len(r.TSPKI) != 32:
 		return nil, frame.Errorf(frame.Malformed, "result with a session token names no target key")
 	}

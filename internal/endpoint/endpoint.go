@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/quic-go/quic-go"
 	"golang.org/x/time/rate"
 
@@ -170,7 +171,7 @@ func loadKey(dir, name string) (*[32]byte, error) {
 	if _, err := rand.Read(key[:]); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(path, key[:], 0o600); err != nil {
+	if err := renameio.WriteFile(path, key[:], 0o600); err != nil {
 		return nil, fmt.Errorf("write key: %w", err)
 	}
 	return key, nil

@@ -97,7 +97,8 @@ func (t *Trust) Keys(use Use) frame.KeyFunc {
 }
 
 // Configure accepts a bundle that the operator gave, pinned by fingerprint where one is known (the zero value pins to the
-// bundle's own signer). It replaces an introduced bundle of the same domain. Refusals carry [frame.TrustDenied].
+// bundle's own signer). The operator's word replaces an introduced bundle of the same domain, and one under another key; an
+// older copy of the bundle held changes nothing. Refusals carry [frame.TrustDenied].
 func (t *Trust) Configure(raw []byte, pin [32]byte) (*Accepted, error) {
 	a, err := ParseBundle(raw)
 	if err != nil {
@@ -114,11 +115,8 @@ func (t *Trust) Configure(raw []byte, pin [32]byte) (*Accepted, error) {
 	case held == t.Own():
 		return nil, frame.Errorf(frame.TrustDenied, "bundle of %s: that is this gateway's own domain", a.Domain)
 	case held != nil && held.Source == Configured:
-		if bytes.Equal(held.Raw, a.Raw) {
-			return held, nil
-		}
-		if err := succeeds(held, a); err != nil {
-			return nil, err
+		if held.Fingerprint == a.Fingerprint && a.Seq <= held.Seq {
+			return held, nil // the peer has renewed its bundle since the operator's copy was made
 		}
 	}
 	if err := t.disjoint(a, Introduced); err != nil {
@@ -176,7 +174,7 @@ func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed boo
 	held := t.Domain(a.Domain)
 	switch pin, pinned := t.pins[a.Domain]; {
 	case held == nil:
-		if len(t.All()) > maxIntroduced {
+		if !pinned && len(t.All())+len(t.disputed)+len(t.pins) > 2*maxIntroduced {
 			return false, frame.Errorf(frame.LimitExceeded, "more than %d domains are known", maxIntroduced)
 		}
 		if pinned && pin != a.Fingerprint {
@@ -185,7 +183,10 @@ func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed boo
 		}
 	case held.Source != Introduced:
 		return false, nil // own and configured bundles are the operator's word
+	case slices.Equal(held.By, a.By) && held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
+		return false, frame.Errorf(frame.TrustDenied, "bundle of %s: %s contradicts itself", a.Domain, by)
 	case held.Fingerprint != a.Fingerprint && !slices.Contains(held.By, by), held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
+		delete(t.pins, a.Domain)
 		t.disputed[a.Domain] = append(slices.Clone(held.By), by)
 		t.drop(a.Domain)
 		return true, frame.Errorf(frame.TrustDenied, "bundle of %s: %s and %s differ, neither is believed: configure it by hand", a.Domain, strings.Join(held.By, ", "), by)
@@ -215,23 +216,30 @@ func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed boo
 	return true, nil
 }
 
-// Forget takes away what a domain's trust gave: its configured bundle, and what it alone introduced. It names the introduced
-// domains that are gone.
-func (t *Trust) Forget(domain string) (gone []string) {
+// Forget takes away the configured bundle of a domain. What it introduced goes with [Trust.Reconsider].
+func (t *Trust) Forget(domain string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a := t.Domain(domain); a != nil && a.Source == Configured {
+		t.drop(domain)
+	}
+}
+
+// Reconsider drops what nobody may introduce any more: may says what a domain may introduce now. It names what is gone.
+func (t *Trust) Reconsider(may func(by string) (patterns []string)) (gone []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range t.All()[1:] {
+		if a.Source != Introduced {
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(a.By), func(by string) bool { return !mayIntroduce(may(by), a.Domain) })
 		switch {
-		case a.Domain == domain && a.Source == Configured:
+		case len(left) == 0:
 			t.drop(a.Domain)
-		case slices.Contains(a.By, domain):
-			left := slices.DeleteFunc(slices.Clone(a.By), func(d string) bool { return d == domain })
-			if len(left) == 0 {
-				t.drop(a.Domain)
-				delete(t.pins, a.Domain)
-				gone = append(gone, a.Domain)
-				continue
-			}
+			delete(t.pins, a.Domain)
+			gone = append(gone, a.Domain)
+		case len(left) < len(a.By):
 			again := *a
 			again.By = left
 			t.put(&again)
@@ -268,25 +276,39 @@ func succeeds(held, next *Accepted) error {
 	return nil
 }
 
-// disjoint checks that no bundle of another domain owns one of a's prefixes. Bundles of source weaker may be displaced: what the operator
+// disjoint checks that no bundle of another domain owns one of a's prefixes or signing keys: the first decides whose an AIC is,
+// the second who speaks, and a bundle proves neither by naming it. Bundles of source weaker may be displaced: what the operator
 // configures outranks what a peer introduced.
 func (t *Trust) disjoint(a *Accepted, weaker Source) error {
 	for _, b := range t.All() {
 		if b.Domain == a.Domain {
 			continue
 		}
-		for _, p := range a.Prefixes {
-			if !slices.Contains(b.Prefixes, p) {
-				continue
-			}
-			if weaker != 0 && b.Source == weaker {
-				t.drop(b.Domain)
-				break
-			}
-			return frame.Errorf(frame.TrustDenied, "bundle of %s claims the prefix %s, which is %s's", a.Domain, p, b.Domain)
+		shared := a.sharedWith(b)
+		switch {
+		case shared == "":
+		case weaker != 0 && b.Source == weaker:
+			t.drop(b.Domain)
+		default:
+			return frame.Errorf(frame.TrustDenied, "bundle of %s claims the %s, which is %s's", a.Domain, shared, b.Domain)
 		}
 	}
 	return nil
+}
+
+// sharedWith names a prefix or a key that two bundles both claim, "" when there is none.
+func (a *Accepted) sharedWith(b *Accepted) string {
+	for _, p := range a.Prefixes {
+		if slices.Contains(b.Prefixes, p) {
+			return "prefix " + p
+		}
+	}
+	for _, k := range a.Keys {
+		if slices.ContainsFunc(b.Keys, func(other BundleKey) bool { return bytes.Equal(k.KeyID, other.KeyID) }) {
+			return fmt.Sprintf("key %x", k.KeyID)
+		}
+	}
+	return ""
 }
 
 func (t *Trust) put(a *Accepted) {

@@ -190,11 +190,63 @@ func TestIntroduction(t *testing.T) {
 	if changed, _ := trust.Introduce(far.Raw, "hub.example", []string{"*.example"}); changed {
 		t.Error("an older bundle replaced a newer one")
 	}
-	if gone := trust.Forget("hub.example"); !slices.Equal(gone, []string{"far.example"}) {
+	may := func(string) []string { return []string{"*.example"} }
+	if gone := trust.Reconsider(may); len(gone) != 0 {
+		t.Errorf("gone without a reason: %v", gone)
+	}
+	trust.Forget("hub.example")
+	if gone := trust.Reconsider(func(string) []string { return nil }); !slices.Equal(gone, []string{"far.example"}) {
 		t.Errorf("gone: %v", gone)
 	}
 	if trust.Domain("far.example") != nil || trust.Domain("hub.example") != nil {
 		t.Error("what an introducer brought must go with its own trust")
+	}
+}
+
+// A bundle names keys without proving that it holds them: it must not speak with another domain's, or silence it.
+func TestKeysAreNobodyElses(t *testing.T) {
+	home, hub, victim := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "hub.example", "B1"), identitytest.New(t, "victim.example", "V1")
+	evil := identitytest.New(t, "evil.example", "E1")
+	theft := *evil.Bundle
+	stolen := victim.Bundle.Keys[0]
+	stolen.Owner = string(evil.Gateway)
+	theft.Keys = append(slices.Clone(evil.Bundle.Keys), stolen)
+	trust := home.Trust(t, hub, victim)
+	if _, err := trust.Introduce(evil.SignBundle(t, &theft), "hub.example", []string{"*.example"}); frame.CodeOf(err) != frame.TrustDenied {
+		t.Errorf("a bundle with another's key: %v", err)
+	}
+	if key, _ := trust.Keys(identity.UseDigest)(victim.Sign[identity.UseDigest].KeyID()); key.Domain != "victim.example" {
+		t.Errorf("the key speaks for %q now", key.Domain)
+	}
+}
+
+func TestOperatorsCopyMayBeOlder(t *testing.T) {
+	home, peer := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "peer.example", "B1")
+	trust := home.Trust(t, peer)
+	next := *peer.Bundle
+	next.Seq = 2
+	if changed, err := trust.Renew(peer.SignBundle(t, &next)); !changed || err != nil {
+		t.Fatal(changed, err)
+	}
+	if a, err := trust.Configure(peer.Raw, [32]byte{}); err != nil || a.Seq != 2 {
+		t.Errorf("reload with the older copy: %v", err)
+	}
+	again := identitytest.New(t, "peer.example", "B2") // the peer was made anew
+	if a, err := trust.Configure(again.Raw, [32]byte{}); err != nil || a.Prefixes[0] != again.Bundle.Prefixes[0] {
+		t.Errorf("the operator's new bundle: %v", err)
+	}
+}
+
+func TestIntroducersCannotFillTheMemory(t *testing.T) {
+	home, hub := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "hub.example", "B1")
+	trust := home.Trust(t, hub)
+	one, other := identitytest.New(t, "far.example", "F1"), identitytest.New(t, "far.example", "F2")
+	trust.Introduce(one.Raw, "hub.example", []string{"*.example"})
+	if _, err := trust.Introduce(other.Raw, "hub.example", []string{"*.example"}); frame.CodeOf(err) != frame.TrustDenied {
+		t.Errorf("an introducer that contradicts itself: %v", err)
+	}
+	if trust.Domain("far.example") == nil {
+		t.Error("one introducer alone has made a dispute")
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"agentgw/directory"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/policy"
@@ -78,6 +79,9 @@ func (a *AMC) CreateToken(ctx context.Context, life time.Duration, scope []strin
 	}
 	if life < time.Second || life > MaxTokenLife {
 		return secret, expires, frame.Errorf(frame.ReqInvalid, "a token may live 1s to %s, not %s", MaxTokenLife, life)
+	}
+	if len(scope) > semreq.MaxScope {
+		return secret, expires, frame.Errorf(frame.ReqInvalid, "scope of %d entries, at most %d are accepted", len(scope), semreq.MaxScope)
 	}
 	if len(scope) == 0 {
 		scope = []string{policy.ScopeDiscover, policy.ScopeSkillInvoke + "*"}
@@ -206,7 +210,8 @@ func (a *AMC) Issue(g *arp.Grant, id aic.AIC, csr []byte, provider identity.Leaf
 }
 
 func (a *AMC) use(ctx context.Context, secret []byte, change func(*Token) error) error {
-	err := a.cfg.Store.UseToken(ctx, sha256.Sum256(secret), func(record []byte) ([]byte, error) {
+	// change writes what its caller returns: it must not run on after the caller has given up waiting.
+	err := a.cfg.Store.UseToken(context.WithoutCancel(ctx), sha256.Sum256(secret), func(record []byte) ([]byte, error) {
 		var t Token
 		if err := frame.Unmarshal(record, &t); err != nil {
 			return nil, fmt.Errorf("stored token: %w", err)

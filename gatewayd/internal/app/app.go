@@ -29,6 +29,7 @@ import (
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
 	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
@@ -131,7 +132,8 @@ func (a *app) wire() {
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,
 		Result: h.sign[identity.UseDigest], RAT: h.sign[identity.UseRAT], SAT: h.sign[identity.UseSAT],
 		Directory: glue{a.registry, a.store}, Agents: sessions{a.agents}, Network: a.peers, SessionLife: life,
-		AgentRate: l.AgentRequestRate, PeerRate: l.PeerRequestRate, AnswerBar: match.AnswerBar, Log: a.log,
+		AgentRate: l.AgentRequestRate, PeerRate: l.PeerRequestRate, AnswerBar: match.AnswerBar, Lab: a.cfg.Lab,
+		Log: a.log,
 	})
 }
 
@@ -166,6 +168,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		<-peersDone
 		return nil
 	})
+	cleanup.Add("finish requests", drainTime, a.relay.Drain)
 	if err := a.peers.SetRows(ctx, rows); err != nil {
 		return err
 	}
@@ -238,8 +241,9 @@ func (a *app) housekeeping(ctx context.Context) {
 			if err != nil {
 				a.log.Error("expire entries", "err", err)
 			}
-			if len(gone) > 0 {
-				a.log.Info("entries expired", "aics", gone)
+			for _, id := range gone {
+				a.log.Info("entry expired", "aic", id)
+				a.agents.Drop(id, frame.Expired)
 			}
 		case at := <-renew.C:
 			if err := a.home.renew(a.cfg.StateDir, a.cfg.Advertise, at); err != nil {

@@ -132,6 +132,11 @@ func (g *gateway) token(scope ...string) arp.Token {
 // enrol presents what it is given and returns the answer, or the refusal as an error.
 func (g *gateway) enrol(token arp.Token, key crypto.Signer, csr []byte, draft string) (*arp.Enrolled, error) {
 	g.t.Helper()
+	return g.enrolAs(token, key, arp.Enrol{CSR: csr, Draft: []byte(draft), Visibility: 2})
+}
+
+func (g *gateway) enrolAs(token arp.Token, key crypto.Signer, m arp.Enrol) (*arp.Enrolled, error) {
+	g.t.Helper()
 	cert, err := identity.SelfSigned(key)
 	if err != nil {
 		g.t.Fatal(err)
@@ -149,7 +154,8 @@ func (g *gateway) enrol(token arp.Token, key crypto.Signer, csr []byte, draft st
 	if err != nil {
 		return nil, err
 	}
-	if err := s.WriteMessage(5*time.Second, &arp.Enrol{Secret: token.Secret, CSR: csr, Draft: []byte(draft), Visibility: 2}); err != nil {
+	m.Secret = token.Secret
+	if err := s.WriteMessage(5*time.Second, &m); err != nil {
 		return nil, err
 	}
 	t, payload, err := s.ReadFrame(10 * time.Second)
@@ -254,6 +260,18 @@ func TestEnrolmentRefusals(t *testing.T) {
 		_, err := g.enrol(c.token, key, c.csr, c.draft)
 		if frame.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %v and %q", name, err, c.code, c.says)
+		}
+	}
+	for name, m := range map[string]arp.Enrol{
+		"listed without domains":      {CSR: csr, Draft: []byte(pharmacyACS), Visibility: 1},
+		"public with domains":         {CSR: csr, Draft: []byte(pharmacyACS), Visibility: 2, Allow: []string{"a.example"}},
+		"listed with what is no name": {CSR: csr, Draft: []byte(pharmacyACS), Visibility: 1, Allow: []string{"No Name"}},
+		"unknown visibility":          {CSR: csr, Draft: []byte(pharmacyACS), Visibility: 9},
+		"endless scope":               {CSR: csr, Draft: []byte(pharmacyACS), Visibility: 2, Scope: make([]string, 33)},
+		"unknown kind of draft":       {CSR: csr, Draft: []byte(pharmacyACS), DraftKind: 7},
+	} {
+		if _, err := g.enrolAs(g.token(), key, m); frame.CodeOf(err) != frame.ReqInvalid {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if n := len(g.app.Agents()); n != 1 {
@@ -397,6 +415,39 @@ func (g *gateway) peerState(domain string) admin.PeerRow {
 		}
 	}
 	return admin.PeerRow{}
+}
+
+// An agent that holds connections without attaching gives them back, and cannot hold many.
+func TestIdleAgentConnections(t *testing.T) {
+	g := newGateway(t, "pharmacy.example")
+	_, cert := g.mustEnrol()
+	dial := func() *endpoint.Conn {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		c, err := g.ep.Dial(ctx, g.cfg.Listen, frame.ALPNControl, "", endpoint.Credentials{
+			Certificate: cert, Verify: g.app.trust.Verify(x509.ExtKeyUsageServerAuth, func(identity.Peer) error { return nil }),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	var open []*endpoint.Conn
+	for range 8 {
+		open = append(open, dial())
+	}
+	codes := map[frame.Code]int{}
+	for _, c := range open {
+		select {
+		case <-c.Context().Done():
+			codes[frame.CodeOf(c.Err())]++
+		case <-time.After(8 * time.Second):
+			t.Fatal("a connection that never attached is still open")
+		}
+	}
+	if codes[frame.Collision] != 4 || codes[frame.HelloTimeout] != 4 {
+		t.Errorf("8 idle connections ended with %v, want 4 refused at once and 4 after 5 s", codes)
+	}
 }
 
 func TestPeersExchangeDigests(t *testing.T) {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"agentgw/directory"
@@ -51,7 +52,7 @@ func (g glue) Score(q semreq.Query, s semreq.Skill) uint16 {
 }
 
 func matchQuery(q semreq.Query) match.Query {
-	return match.Query{Text: q.Text, Caps: q.Caps, Tags: append(q.Tags, q.Classes...), In: q.In, Out: q.Out}
+	return match.Query{Text: q.Text, Caps: q.Caps, Tags: slices.Concat(q.Tags, q.Classes), In: q.In, Out: q.Out}
 }
 
 // sessions is the attached agents as the relay sees them.

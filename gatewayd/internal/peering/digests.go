@@ -72,8 +72,12 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 	if b.Domain == domain {
 		changed, err = p.cfg.Trust.Renew(raw)
 	} else {
-		if changed, err = p.cfg.Trust.Introduce(raw, domain, r.Introduces); changed && err == nil {
+		changed, err = p.cfg.Trust.Introduce(raw, domain, r.Introduces)
+		switch {
+		case changed && err == nil:
 			p.cfg.KeepPin(b.Domain, &b.Fingerprint)
+		case changed: // disputed: nobody is believed any more
+			p.cfg.KeepPin(b.Domain, nil)
 		}
 	}
 	if changed {

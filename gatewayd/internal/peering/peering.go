@@ -21,6 +21,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"agentgw/cdsp"
 	"agentgw/cdsp/replica"
 	"agentgw/cdsp/wire"
@@ -74,6 +76,8 @@ type Peering struct {
 	tasks sync.WaitGroup
 	// penalties counts what neighbours did that only a fault or a lie explains.
 	penalties map[string]uint64
+
+	complaints *rate.Limiter
 }
 
 // peer is one policy row with its dialler. It is not changed once made: a new row makes a new peer.
@@ -93,6 +97,7 @@ type dialler struct {
 func New(cfg Config) *Peering {
 	p := &Peering{
 		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{},
+		complaints: rate.NewLimiter(1, 20),
 	}
 	p.routes.Store(&routes{})
 	return p
@@ -162,14 +167,23 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	neighbours := p.neighbours()
 	p.mu.Unlock()
 	for _, domain := range gone {
-		for _, introduced := range p.cfg.Trust.Forget(domain) {
-			p.cfg.KeepPin(introduced, nil)
-		}
+		p.cfg.Trust.Forget(domain)
+	}
+	for _, introduced := range p.cfg.Trust.Reconsider(p.introducedBy) {
+		p.cfg.KeepPin(introduced, nil)
 	}
 	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
 		return err
 	}
 	p.node.BundleAccepted()
+	return nil
+}
+
+// introducedBy is what a domain may introduce by its row.
+func (p *Peering) introducedBy(domain string) []string {
+	if r := p.row(domain); r != nil {
+		return r.Introduces
+	}
 	return nil
 }
 
@@ -228,11 +242,14 @@ func (p *Peering) role(who identity.Peer) error {
 // Penalise implements relay.Network.
 func (p *Peering) Penalise(gateway, why string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if len(p.penalties) < maxCounted || p.penalties[gateway] > 0 {
 		p.penalties[gateway]++
 	}
-	p.log.Warn("neighbour penalised", "gateway", gateway, "why", why, "count", p.penalties[gateway])
+	count := p.penalties[gateway]
+	p.mu.Unlock()
+	if p.complaints.Allow() { // a flood of faults shall not be a flood of lines
+		p.log.Warn("neighbour penalised", "gateway", gateway, "why", why, "count", count)
+	}
 }
 
 const maxCounted = 4096

@@ -18,8 +18,9 @@ const (
 	keepalive   = 20 * time.Second
 	offline     = 45 * time.Second
 	maxContext  = 1 << 20
-	outQueue    = 128 // frames waiting for one agent; an agent that lets more pile up is closed
-	requestTime = 30 * time.Second
+	outQueue    = 128             // frames waiting for one agent; an agent that lets more pile up is closed
+	attachTime  = 5 * time.Second // from the handshake to ATTACHED
+	expirySlack = time.Minute     // after NotAfter, for clocks that disagree
 )
 
 func sum(b []byte) [32]byte { return sha256.Sum256(b) }
@@ -47,17 +48,52 @@ func (a *attachment) send(m frame.Message) bool {
 }
 
 func (r *Registrar) serveAgent(ctx context.Context, c *endpoint.Conn, agent Agent) {
+	if !r.enter(agent.AIC) {
+		c.Close(frame.Collision, "too many connections")
+		return
+	}
+	defer r.leave(agent.AIC)
+	late := time.AfterFunc(attachTime, func() {
+		if a := r.find(agent.AIC); a == nil || a.conn != c { // it holds a slot and does not use it
+			c.Close(frame.HelloTimeout, "")
+		}
+	})
+	defer late.Stop()
+	expired := time.AfterFunc(time.Until(c.PeerLeaf().NotAfter)+expirySlack, func() {
+		r.log.Info("certificate of an agent has expired", "aic", agent.AIC)
+		c.Close(frame.CertStatus, "certificate expired")
+	})
+	defer expired.Stop()
 	c.Serve(ctx, endpoint.Handlers{
 		frame.StreamControl: func(ctx context.Context, s *endpoint.Stream) { r.control(ctx, c, s, agent) },
 		frame.StreamRequest: func(ctx context.Context, s *endpoint.Stream) { r.request(ctx, s, agent) },
 	})
 }
 
+// enter counts a connection of an agent, unless it has too many.
+func (r *Registrar) enter(aic string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conns[aic] >= maxConns {
+		return false
+	}
+	r.conns[aic]++
+	return true
+}
+
+func (r *Registrar) leave(aic string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conns[aic]--; r.conns[aic] == 0 {
+		delete(r.conns, aic)
+	}
+}
+
 // control runs an agent's control stream from ATTACH to its end. The connection ends with it.
 func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.Stream, agent Agent) {
-	defer c.Close(frame.OK, "")
 	a, attached, err := r.attach(c, s, agent)
 	if err != nil {
+		defer c.Close(frame.OK, "")
 		r.log.Info("attach refused", "aic", agent.AIC, "err", err)
 		s.WriteMessage(writeTime, &arp.Attached{Code: frame.CodeOf(err), Now: uint64(time.Now().Unix())})
 		s.CloseWrite()
@@ -66,6 +102,7 @@ func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.S
 	}
 	defer r.detach(a)
 	if err := s.WriteMessage(writeTime, attached); err != nil {
+		c.Close(frame.CodeOf(err), "")
 		return
 	}
 	r.log.Info("agent attached", "aic", agent.AIC, "remote", c.RemoteAddr().String(), "endpoints", len(a.endpoints))
@@ -81,16 +118,27 @@ func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.S
 					c.Close(frame.SendStalled, "")
 					return
 				}
-			case <-c.Draining():
-				c.Close(frame.Shutdown, "")
-				return
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
+	drained := make(chan struct{})
+	writer.Go(func() {
+		select {
+		case <-c.Draining(): // nothing new; requests that run are answered, then the endpoint closes the connection
+			close(drained)
+			s.Reset(frame.Shutdown)
+		case <-ctx.Done():
+		}
+	})
 	err = r.readControl(s, a)
 	r.log.Info("agent detached", "aic", agent.AIC, "err", err)
+	select {
+	case <-drained:
+	default:
+		c.Close(frame.OK, "")
+	}
 }
 
 // waitClosed gives the peer a moment to read the last frame and to close the connection itself.
@@ -129,11 +177,11 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	r.mu.Lock()
 	before := r.attached[agent.AIC]
 	r.attached[agent.AIC] = a
+	r.cfg.Directory.SetAlive(agent.AIC, true) // under the lock: else a detach of before could come after it
 	r.mu.Unlock()
 	if before != nil { // the agent restarted, or its path changed: the newer connection is the one that lives
 		before.conn.Close(frame.Collision, "")
 	}
-	r.cfg.Directory.SetAlive(agent.AIC, true)
 	return a, &arp.Attached{
 		EntryVersion: e.Version,
 		Policy:       arp.AttachPolicy{MaxContext: maxContext, SessExpS: uint64(r.cfg.SessionLife.Seconds())},
@@ -156,11 +204,9 @@ func (r *Registrar) detach(a *attachment) {
 	current := r.attached[a.agent.AIC] == a
 	if current {
 		delete(r.attached, a.agent.AIC)
-	}
-	r.mu.Unlock()
-	if current {
 		r.cfg.Directory.SetAlive(a.agent.AIC, false)
 	}
+	r.mu.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, o := range a.offers {

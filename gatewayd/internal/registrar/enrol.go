@@ -13,6 +13,7 @@ import (
 	"agentgw/directory/acs"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -130,9 +131,11 @@ func (r *Registrar) validate(req *arp.Enrol) (*acs.ACS, error) {
 	if req.DraftKind != arp.DraftACS {
 		return nil, frame.Errorf(frame.ReqInvalid, "draft kind %d is not known here: send an ACS", req.DraftKind)
 	}
-	if req.Visibility > uint8(directory.VisiblePrivate) || len(req.Allow) > directory.MaxAllow {
-		return nil, frame.Errorf(frame.ReqInvalid, "visibility %d with %d domains: use domain, listed, public or private, and at most %d domains",
-			req.Visibility, len(req.Allow), directory.MaxAllow)
+	if err := checkVisibility(directory.Visibility(req.Visibility), req.Allow); err != nil {
+		return nil, err
+	}
+	if len(req.Scope) > semreq.MaxScope {
+		return nil, frame.Errorf(frame.ReqInvalid, "scope of %d entries, at most %d are accepted", len(req.Scope), semreq.MaxScope)
 	}
 	draft, err := acs.Parse(req.Draft)
 	if err != nil {
@@ -142,6 +145,24 @@ func (r *Registrar) validate(req *arp.Enrol) (*acs.ACS, error) {
 		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", problems)
 	}
 	return draft, nil
+}
+
+// checkVisibility holds that a list of domains is there exactly when the agent is visible to listed domains.
+func checkVisibility(v directory.Visibility, allow []string) error {
+	switch {
+	case v > directory.VisiblePrivate:
+		return frame.Errorf(frame.ReqInvalid, "visibility %d is none of domain, listed, public, private", v)
+	case (v == directory.VisibleListed) != (len(allow) > 0):
+		return frame.Errorf(frame.ReqInvalid, "visibility listed needs the domains that may see the agent (--allow), the others take none")
+	case len(allow) > directory.MaxAllow:
+		return frame.Errorf(frame.ReqInvalid, "%d domains are listed, at most %d are accepted", len(allow), directory.MaxAllow)
+	}
+	for _, d := range allow {
+		if !identity.ValidDomain(d) {
+			return frame.Errorf(frame.ReqInvalid, "listed domain %q is no lower-case DNS name", d)
+		}
+	}
+	return nil
 }
 
 func skillIDs(a *acs.ACS) []string {
@@ -207,15 +228,17 @@ func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS,
 			Grant: hex.EncodeToString(grant.JTI), Provider: directory.ProviderUnverified,
 		},
 	}
-	if held, ok := r.cfg.Directory.Get(string(id)); ok { // the answer to an earlier try was lost
-		entry.Version, entry.ACS, entry.ACSHash = held.Version, held.ACS, held.ACSHash
-	} else if err := r.cfg.Directory.Register(ctx, entry); err != nil {
+	if held, ok := r.cfg.Directory.Get(string(id)); ok { // the answer to an earlier try was lost: that registration stands
+		entry, removed = held, nil
+	} else if err := r.cfg.Directory.Register(ctx, entry); errors.Is(err, directory.ErrExists) {
+		return nil, frame.Errorf(frame.TokenReplayed, "the agent of this enrolment token has been withdrawn: ask the operator for a new one")
+	} else if err != nil {
 		return nil, fmt.Errorf("commit registration of %s: %w", id, err)
 	}
 	out := &arp.Enrolled{
 		AIC: string(id), Chain: chain, Bundle: r.cfg.Trust.Own().Raw, ACS: entry.ACS, EntryVersion: entry.Version, Grant: signed,
 	}
-	for _, s := range grant.Skills {
+	for _, s := range entry.Skills {
 		out.Caps = append(out.Caps, directory.CapID(string(id), s))
 	}
 	for _, s := range removed {

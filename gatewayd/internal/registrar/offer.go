@@ -131,8 +131,8 @@ func (a *attachment) acknowledge(ack arp.OfferAck) {
 	o.settle(ack)
 }
 
-// screen keeps the endpoints that an agent may claim at all: IP literals, no multicast, link-local or unspecified ones, no
-// loopback outside a lab; at most six.
+// screen keeps the endpoints that an agent may claim at all: IP literals; no multicast, link-local or unspecified ones; no
+// loopback outside a lab; of public addresses the one that it is seen at; at most six.
 func (r *Registrar) screen(claimed []semreq.Endpoint, observed netip.Addr) []semreq.Endpoint {
 	var out []semreq.Endpoint
 	for _, e := range claimed {
@@ -140,7 +140,8 @@ func (r *Registrar) screen(claimed []semreq.Endpoint, observed netip.Addr) []sem
 		ip := ap.Addr().Unmap()
 		switch {
 		case !ok, e.ALPN != frame.ALPNAgent, ip.IsMulticast(), ip.IsLinkLocalUnicast(), ip.IsUnspecified(),
-			ip.IsLoopback() && !(r.cfg.Lab && observed.Unmap().IsLoopback()):
+			ip.IsLoopback() && !(r.cfg.Lab && observed.Unmap().IsLoopback()),
+			!ip.IsLoopback() && !ip.IsPrivate() && ip != observed.Unmap():
 			continue
 		}
 		if out = append(out, e); len(out) == semreq.MaxEndpoints {

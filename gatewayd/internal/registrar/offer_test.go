@@ -67,12 +67,15 @@ func TestScreen(t *testing.T) {
 		ep("127.0.0.1"), ep("::1"), ep("224.0.0.1"), ep("169.254.1.1"), ep("fe80::1"), ep("0.0.0.0"), ep("host.example"),
 		{Host: "198.51.100.7", Port: 0, ALPN: frame.ALPNAgent}, {Host: "198.51.100.7", Port: 1, ALPN: "h3"}, ep("198.51.100.7"), ep("10.0.0.1"),
 	}, observed)
+	if got := r.screen([]semreq.Endpoint{ep("8.8.8.8")}, observed); len(got) != 0 {
+		t.Error("an agent may name a machine that it is not")
+	}
 	if len(got) != 2 || got[0].Host != "198.51.100.7" || got[1].Host != "10.0.0.1" {
 		t.Errorf("kept %v", got)
 	}
 	many := make([]semreq.Endpoint, 20)
 	for i := range many {
-		many[i] = ep(fmt.Sprintf("198.51.100.%d", i+1))
+		many[i] = ep(fmt.Sprintf("10.0.0.%d", i+1))
 	}
 	if got := r.screen(many, observed); len(got) != semreq.MaxEndpoints {
 		t.Errorf("%d endpoints kept", len(got))

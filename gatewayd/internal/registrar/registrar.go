@@ -75,11 +75,15 @@ type Agent struct {
 type Registrar struct {
 	cfg    Config
 	log    *slog.Logger
-	enrols *lru.Cache[netip.Addr, *rate.Limiter]
+	enrols *lru.Cache[netip.Prefix, *rate.Limiter]
 
-	mu       sync.Mutex // guards attached, and get-and-add of enrols
+	mu       sync.Mutex // guards attached and conns, and get-and-add of enrols
 	attached map[string]*attachment
+	conns    map[string]int // connections of each AIC
 }
+
+// maxConns is how many connections one agent may have: the one that lives, and those that take its place.
+const maxConns = 4
 
 const enrolLimitersKept = 8192
 
@@ -88,8 +92,8 @@ func New(cfg Config) *Registrar {
 	if cfg.EnrolRate == 0 {
 		cfg.EnrolRate = 5
 	}
-	enrols, _ := lru.New[netip.Addr, *rate.Limiter](enrolLimitersKept) // fails on a size below 1 only
-	return &Registrar{cfg: cfg, log: cfg.Log, enrols: enrols, attached: map[string]*attachment{}}
+	enrols, _ := lru.New[netip.Prefix, *rate.Limiter](enrolLimitersKept) // fails on a size below 1 only
+	return &Registrar{cfg: cfg, log: cfg.Log, enrols: enrols, attached: map[string]*attachment{}, conns: map[string]int{}}
 }
 
 // Face is the protocol that the registrar answers.
@@ -139,7 +143,13 @@ func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
 	r.serveAgent(ctx, c, Agent{AIC: string(id), SPKI: c.PeerSPKI()})
 }
 
-func (r *Registrar) allowEnrol(from netip.Addr) bool {
+// allowEnrol takes a token of the bucket of one customer's network: an IPv4 address, an IPv6 /64.
+func (r *Registrar) allowEnrol(addr netip.Addr) bool {
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = 64
+	}
+	from, _ := addr.Prefix(bits)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lim, ok := r.enrols.Get(from)

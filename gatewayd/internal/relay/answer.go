@@ -58,21 +58,8 @@ func (r *Relay) describe(j *job, c directory.Candidate) *semreq.Result {
 	return &semreq.Result{
 		ReqID: j.req.ReqID, QHash: j.req.QHash, AIC: c.AIC, Cap: c.CapID, Score: c.Confidence, GW: r.cfg.Gateway,
 		Exp: uint64(time.Now().Add(resultLife).Unix()), ACSVer: c.EntryVersion,
-		Skill: semreq.Skill{
-			Name: c.Name, Description: clip(c.Description, semreq.MaxSkillText), Tags: c.Tags, In: c.In, Out: c.Out,
-		},
+		Skill: semreq.Skill{Name: c.Name, Description: c.Description, Tags: c.Tags, In: c.In, Out: c.Out}.Clip(),
 	}
-}
-
-// clip cuts s to at most n bytes at a character's border.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xc0 == 0x80 {
-		n--
-	}
-	return s[:n]
 }
 
 // provision mints the one session token of a request, shows it to the target, and completes the result when the target has

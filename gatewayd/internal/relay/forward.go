@@ -30,6 +30,7 @@ type verdict struct {
 // scored is a result as this gateway rates it.
 type scored struct {
 	signed []byte
+	cap    string
 	own    uint16 // by this gateway's matcher
 	said   uint16 // by the resolving gateway's; breaks ties only
 }
@@ -89,9 +90,7 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, left bool) 
 			hops = append(hops, h)
 		}
 	}
-	if len(hops) == 0 {
-		hops = upstream
-	}
+	hops = append(hops, upstream...)
 	shares := share(j.req.Breadth, len(hops))
 	for i, s := range shares {
 		list = append(list, branch{hop: hops[i], breadth: s})
@@ -229,7 +228,12 @@ func (r *Relay) rate(j *job, from Hop, resp *semreq.Response) []scored {
 			r.log.Warn("result dropped", "neighbour", from.Gateway(), "err", err)
 			continue
 		}
-		out = append(out, scored{signed: signed, own: r.cfg.Directory.Score(j.query, res.Skill), said: res.Score})
+		own := r.cfg.Directory.Score(j.query, res.Skill)
+		if own < j.minScore(r.cfg.AnswerBar) {
+			r.log.Debug("result below the bar left out", "neighbour", from.Gateway(), "cap", res.Cap, "own", own, "said", res.Score)
+			continue
+		}
+		out = append(out, scored{signed: signed, cap: res.Cap, own: own, said: res.Score})
 	}
 	slices.SortStableFunc(out, better)
 	return out
@@ -244,6 +248,9 @@ func (r *Relay) permitted(j *job, res *semreq.Result) error {
 	}
 	if !j.origin || len(res.SAT) == 0 {
 		return nil
+	}
+	if !r.cfg.Lab && !public(res.Endpoints) {
+		return frame.Errorf(frame.PolicyDenied, "result of %s sends the asker to an address that is not public", domain)
 	}
 	sat, err := token.VerifySAT(res.SAT, r.cfg.Network.SATKeys(), r.cfg.Network.DomainOf)
 	if err != nil {
@@ -261,6 +268,18 @@ func (r *Relay) permitted(j *job, res *semreq.Result) error {
 	return sat.CheckTime(time.Now())
 }
 
+// public says whether every endpoint of another domain is an address of the public network: nobody abroad chooses which machines
+// behind our own border our agents call.
+func public(list []semreq.Endpoint) bool {
+	for _, e := range list {
+		ap, _ := e.AddrPort()
+		if ip := ap.Addr().Unmap(); !ip.IsGlobalUnicast() || ip.IsPrivate() {
+			return false
+		}
+	}
+	return true
+}
+
 func better(a, b scored) int {
 	return cmp.Or(cmp.Compare(b.own, a.own), cmp.Compare(b.said, a.said))
 }
@@ -276,7 +295,11 @@ func (r *Relay) merge(j *job, out *semreq.Response, got []verdict, left bool) {
 			out.RetryAfterMS = max(out.RetryAfterMS, v.resp.RetryAfterMS)
 			definitive = definitive && v.resp.Definitive
 			for _, reason := range v.resp.Reasons {
-				out.AddReason(reason.GW, reason.Code)
+				gw := reason.GW
+				if v.hop.Domain() != r.cfg.Domain {
+					gw = "" // which gateway of another domain it was is not ours to pass on
+				}
+				out.AddReason(gw, reason.Code)
 			}
 		} else {
 			r.log.Info("neighbour did not answer", "neighbour", v.hop.Gateway(), "err", v.err)
@@ -287,18 +310,28 @@ func (r *Relay) merge(j *job, out *semreq.Response, got []verdict, left bool) {
 			out.Status = worse(out.Status, outward(code))
 			continue
 		}
-		if len(all) == 0 || better(v.best[0], all[0]) < 0 {
+		if len(all) == 0 || better(v.best[0], slices.MinFunc(all, better)) < 0 {
 			out.Route = v.resp.Route
 		}
 		all = append(all, v.best...)
 	}
 	slices.SortStableFunc(all, better)
-	all = all[:min(len(all), int(j.req.Want))]
-	out.Results = nil
-	for _, s := range all {
-		out.Results = append(out.Results, s.signed)
-	}
+	out.Results = pick(all, int(j.req.Want))
 	out.Definitive = definitive && len(all) == 0
+}
+
+// pick takes the best results, each capability once, as many as were asked for and fit a response.
+func pick(all []scored, want int) (out [][]byte) {
+	room := frame.MaxRequest - 16<<10 // for everything else in the response
+	seen := map[string]bool{}
+	for _, s := range all {
+		if len(out) < want && !seen[s.cap] && len(s.signed) <= room {
+			seen[s.cap] = true
+			room -= len(s.signed)
+			out = append(out, s.signed)
+		}
+	}
+	return out
 }
 
 // outward is a neighbour's status as it counts for the whole request: a neighbour that refused to be asked does not know.
@@ -322,7 +355,7 @@ func (r *Relay) rateOwn(j *job, signed [][]byte) []scored {
 		if err != nil {
 			continue // our own signature over our own bytes
 		}
-		out = append(out, scored{signed: s, own: r.cfg.Directory.Score(j.query, res.Skill), said: res.Score})
+		out = append(out, scored{signed: s, cap: res.Cap, own: r.cfg.Directory.Score(j.query, res.Skill), said: res.Score})
 	}
 	return out
 }

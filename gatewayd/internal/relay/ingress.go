@@ -14,7 +14,16 @@ import (
 // FromNeighbour answers a request that a neighbour forwarded. Its response tells another domain codes only.
 func (r *Relay) FromNeighbour(ctx context.Context, n Neighbour, req *semreq.Request) *semreq.Response {
 	j := &job{req: req, from: n.Gateway(), start: time.Now()}
-	if err := r.admitNeighbour(j, n); err != nil {
+	err := r.admitNeighbour(j, n)
+	if err == nil {
+		if again, known := r.seen.find(dupKey{req.OriginGW, string(req.ReqID), req.Attempt}, n.Gateway()); again != nil {
+			return r.joined(ctx, j, again)
+		} else if known {
+			return r.strip(r.refuse(j, errDuplicate))
+		}
+		err = r.checkRAT(j, n)
+	}
+	if err != nil {
 		if code := frame.CodeOf(err); code == frame.IdentityMismatch || code == frame.ReqInvalid || code == frame.BadSignature {
 			r.cfg.Network.Penalise(n.Gateway(), err.Error())
 		}
@@ -25,12 +34,14 @@ func (r *Relay) FromNeighbour(ctx context.Context, n Neighbour, req *semreq.Requ
 		return r.joined(ctx, j, again)
 	}
 	if entry == nil {
-		return r.strip(r.refuse(j, frame.Errorf(frame.Duplicate, "the request came by another way already")))
+		return r.strip(r.refuse(j, errDuplicate))
 	}
 	answer := r.strip(r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.once(ctx, j, out) }))
 	r.seen.done(entry, answer)
 	return answer
 }
+
+var errDuplicate = frame.Errorf(frame.Duplicate, "the request came by another way, or was answered already")
 
 // joined waits for the answer to a request that the same neighbour has sent before.
 func (r *Relay) joined(ctx context.Context, j *job, running *flight) *semreq.Response {
@@ -43,11 +54,13 @@ func (r *Relay) joined(ctx context.Context, j *job, running *flight) *semreq.Res
 	return r.strip(r.refuse(j, frame.Errorf(frame.Deadline, "the request that this one repeats is still running")))
 }
 
-// admitNeighbour holds a forwarded request against everything that can be checked before work (cdsp/PROTOCOL.md, "Semantic
-// requests", ingress steps 1 to 5).
+// admitNeighbour holds a forwarded request against everything that costs nothing to check (cdsp/PROTOCOL.md, "Semantic
+// requests"). The bucket comes first: what is malformed counts too.
 func (r *Relay) admitNeighbour(j *job, n Neighbour) error {
-	req := j.req
-	if err := req.Validate(); err != nil {
+	if ok, wait := r.peers.allow(n.Gateway()); !ok {
+		return overload(wait)
+	}
+	if err := j.req.Validate(); err != nil {
 		return err
 	}
 	if err := j.decode(); err != nil {
@@ -56,13 +69,7 @@ func (r *Relay) admitNeighbour(j *job, n Neighbour) error {
 	if len(n.MayQuery()) == 0 {
 		return frame.Errorf(frame.PolicyDenied, "policy row of %s lets it ask nothing", n.Domain())
 	}
-	if err := r.checkPath(req, n); err != nil {
-		return err
-	}
-	if ok, wait := r.peers.allow(n.Gateway()); !ok {
-		return overload(wait)
-	}
-	return r.checkRAT(j, n)
+	return r.checkPath(j.req, n)
 }
 
 func (r *Relay) checkPath(req *semreq.Request, n Neighbour) error {

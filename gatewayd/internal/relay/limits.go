@@ -90,6 +90,17 @@ func newDupTable() *dupTable {
 	return &dupTable{entries: map[dupKey]*dupEntry{}, perFrom: map[string]int{}}
 }
 
+// find looks a request up: the flight to join when the same neighbour repeats one that still runs; known when it has come before.
+func (t *dupTable) find(key dupKey, from string) (running *flight, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.entries[key]
+	if ok && e.from == from {
+		return e.flight, true
+	}
+	return nil, ok
+}
+
 // begin inserts a request. It returns the new entry, or the flight to join when the same neighbour repeats one that still
 // runs, or neither when the request is a duplicate.
 func (t *dupTable) begin(key dupKey, from string, deadline time.Time) (fresh *dupEntry, running *flight) {

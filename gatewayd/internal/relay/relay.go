@@ -13,6 +13,7 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -95,6 +96,7 @@ type Config struct {
 	AgentRate        float64 // requests a second of one AIC, 20, burst twice that
 	PeerRate         float64 // requests a second of one neighbour or origin domain, 100, burst twice that
 	AnswerBar        uint16  // score from which an own match answers
+	Lab              bool    // results of other domains may name loopback and private addresses
 	Log              *slog.Logger
 }
 
@@ -107,17 +109,20 @@ const (
 	maxAttempts   = 2
 	retryAbove    = 0.4 // share of the budget that must be left for another attempt
 	maxAtOnce     = 4096
+	minRetryMS    = 50 // before another attempt, when nobody said how long
+	drainPoll     = 10 * time.Millisecond
 )
 
 // Relay resolves. Create it with [New].
 type Relay struct {
-	cfg     Config
-	log     *slog.Logger
-	seen    *dupTable
-	agents  *limiters
-	peers   *limiters
-	domains *limiters
-	running atomic.Int64
+	cfg      Config
+	log      *slog.Logger
+	seen     *dupTable
+	agents   *limiters
+	peers    *limiters
+	domains  *limiters
+	running  atomic.Int64
+	draining atomic.Bool
 
 	// Counters for status, since the start.
 	Answered  atomic.Uint64 // requests that ended with a result from here
@@ -141,6 +146,21 @@ func New(cfg Config) *Relay {
 		peers:   newLimiters(rate.Limit(cfg.PeerRate)),
 		domains: newLimiters(rate.Limit(cfg.PeerRate)),
 	}
+}
+
+// Drain refuses new requests from now on and returns when the running ones have been answered, or with ctx.
+func (r *Relay) Drain(ctx context.Context) error {
+	r.draining.Store(true)
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	for r.running.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d requests were not answered in time: %w", r.running.Load(), ctx.Err())
+		}
+	}
+	return nil
 }
 
 // Agent is who asks, as its connection proves it.
@@ -238,20 +258,24 @@ func (j *job) decode() (err error) {
 
 // resolve runs work under the request's deadline and completes the response.
 func (r *Relay) resolve(ctx context.Context, j *job, work func(context.Context, *semreq.Response)) *semreq.Response {
-	if r.running.Add(1) > maxAtOnce {
-		r.running.Add(-1)
+	defer r.running.Add(-1)
+	switch n := r.running.Add(1); {
+	case r.draining.Load():
+		return r.refuse(j, frame.Errorf(frame.Shutdown, "this gateway is stopping"))
+	case n > maxAtOnce:
 		return r.refuse(j, overload(time.Second))
 	}
-	defer r.running.Add(-1)
 	ctx, cancel := context.WithDeadline(ctx, j.deadline)
 	defer cancel()
 	out := &semreq.Response{ReqID: j.req.ReqID, Status: frame.NotFound}
 	work(ctx, out)
-	if len(out.Results) > 0 {
+	switch {
+	case len(out.Results) > 0:
 		out.Status = frame.OK
-	} else if ctx.Err() != nil {
-		out.Status, out.Definitive = frame.Deadline, false
+	case ctx.Err() != nil:
+		out.Status = frame.Deadline
 	}
+	out.Definitive = out.Definitive && out.Status == frame.NotFound
 	out.ElapsedMS = uint64(time.Since(j.start).Milliseconds())
 	r.log.Debug("semantic request", "req", j.req.ReqID, "from", j.from, "status", out.Status.String(),
 		"results", len(out.Results), "elapsed_ms", out.ElapsedMS)
@@ -263,7 +287,8 @@ func (r *Relay) asOrigin(ctx context.Context, j *job, out *semreq.Response) {
 	for {
 		r.once(ctx, j, out)
 		again := out.Status == frame.Overloaded || out.Status == frame.UpstreamFailed
-		left := time.Until(j.deadline).Seconds() / j.deadline.Sub(j.start).Seconds()
+		wait := time.Duration(min(max(out.RetryAfterMS, minRetryMS), semreq.MaxBudgetMS)) * time.Millisecond
+		left := (time.Until(j.deadline) - wait).Seconds() / j.deadline.Sub(j.start).Seconds()
 		if len(out.Results) > 0 || !again || int(j.req.Attempt) >= maxAttempts || left < retryAbove {
 			return
 		}
@@ -271,7 +296,7 @@ func (r *Relay) asOrigin(ctx context.Context, j *job, out *semreq.Response) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Duration(max(out.RetryAfterMS, 50)) * time.Millisecond):
+		case <-time.After(wait):
 		}
 		*out = semreq.Response{ReqID: out.ReqID, Status: frame.NotFound}
 	}
@@ -297,6 +322,10 @@ func (r *Relay) refuse(j *job, err error) *semreq.Response {
 		out.Status, out.RetryAfterMS = frame.Overloaded, uint64(over.wait.Milliseconds())
 	}
 	out.AddReason(r.cfg.Gateway, out.Status)
-	r.log.Info("semantic request refused", "from", j.from, "asker", j.asker.AIC, "err", err)
+	level := slog.LevelInfo
+	if j.from != "" { // a neighbour may be told no a hundred times a second
+		level = slog.LevelDebug
+	}
+	r.log.Log(context.Background(), level, "semantic request refused", "from", j.from, "asker", j.asker.AIC, "err", err)
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type simGateway struct {
 	relay      *Relay
 	trust      *identity.Trust
 	neighbours []string // domains
+	upstream   string   // one of them that is the last resort
 	mayQuery   []string
 	found      []directory.Candidate // what its directory matches, whatever is asked
 	key        [32]byte              // of all its agents
@@ -117,7 +119,7 @@ func (g *simGateway) Offer(ctx context.Context, _ string, _ Asker, mint func() (
 
 func (g *simGateway) Candidates(semreq.Query) (out []Hop) {
 	for _, n := range g.neighbours {
-		out = append(out, Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: 1})
+		out = append(out, Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: 1, Upstream: n == g.upstream})
 	}
 	return out
 }
@@ -554,6 +556,147 @@ func TestAgentRate(t *testing.T) {
 	if refused == nil || refused.RetryAfterMS == 0 {
 		t.Errorf("60 requests at once: %+v", refused)
 	}
+}
+
+func TestUpstreamComesLast(t *testing.T) {
+	s := newSim(t, "one.example", "up.example", "two.example")
+	s.line("up.example", "one.example", "two.example")
+	one := s.gateways["one.example"]
+	one.upstream = "up.example"
+	want := s.offers("up.example", "rare", "9000")
+	a := s.agentOf("one.example")
+	if got := caps(t, one.relay.FromAgent(t.Context(), a, request(t, a, false))); !slices.Equal(got, []string{want.CapID}) {
+		t.Errorf("what only the upstream has: %v", got)
+	}
+	if s.gateways["two.example"].asked != 1 {
+		t.Error("the neighbour whose digest matches was not asked first")
+	}
+}
+
+func TestResultsOfOthersMustPassTheBar(t *testing.T) {
+	s := newSim(t, "one.example", "two.example")
+	s.line("one.example", "two.example")
+	s.offers("two.example", "nonsense", "100")
+	a := s.agentOf("one.example")
+	one := s.gateways["one.example"].relay
+	if out := one.FromAgent(t.Context(), a, request(t, a, true)); len(out.Results) != 0 || out.Status != frame.NotFound {
+		t.Errorf("a result that our own matcher rates 1 %%: %v, %d results", out.Status, len(out.Results))
+	}
+	req := request(t, a, false)
+	constrain(t, req, semreq.Constraints{MinScore: 50})
+	if out := one.FromAgent(t.Context(), a, req); len(out.Results) != 1 {
+		t.Errorf("with a lower bar: %v", out.Status)
+	}
+}
+
+func TestRepeatedResultsCountOnce(t *testing.T) {
+	s := newSim(t, "one.example", "two.example")
+	s.line("one.example", "two.example")
+	best, second := s.offers("two.example", "best", "9000"), s.offers("two.example", "second", "8000")
+	s.gateways["two.example"].tamper = func(r *semreq.Response) {
+		r.Results = [][]byte{r.Results[0], r.Results[0], r.Results[0], r.Results[0], r.Results[0], r.Results[1]}
+	}
+	a := s.agentOf("one.example")
+	if got := caps(t, s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false))); !slices.Equal(got, []string{best.CapID, second.CapID}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAnswersFitTheirFrame(t *testing.T) {
+	s := newSim(t, "one.example")
+	for i := range 20 {
+		c := s.offers("one.example", fmt.Sprint("skill", i), "9000")
+		long := strings.Repeat("ü", 120)
+		for range 32 {
+			c.Tags, c.In, c.Out = append(c.Tags, long), append(c.In, long), append(c.Out, long)
+		}
+		c.Name, c.Description = strings.Repeat("n", 1000), "score=9000"
+		g := s.gateways["one.example"]
+		g.found[len(g.found)-1] = c
+	}
+	a := s.agentOf("one.example")
+	req := request(t, a, true)
+	req.Want = 20
+	out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, req)
+	if out.Status != frame.OK || len(out.Results) < 10 {
+		t.Errorf("%v, %d results", out.Status, len(out.Results))
+	}
+	if _, err := frame.AppendMessage(nil, out); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForeignAddresses(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "10.0.0.5", "224.0.0.1", "169.254.169.254", "fe80::1", "::1", "fd00::1", "internal-host.example"} {
+		s := newSim(t, "one.example", "two.example")
+		s.line("one.example", "two.example")
+		s.offers("two.example", "x", "9000")
+		s.gateways["two.example"].offer = func(context.Context, [16]byte, []byte) ([]semreq.Endpoint, error) {
+			return []semreq.Endpoint{{Host: host, Port: 53, ALPN: frame.ALPNAgent}}, nil
+		}
+		a := s.agentOf("one.example")
+		if out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, true)); len(out.Results) != 0 {
+			t.Errorf("our agent is sent to %s", host)
+		}
+	}
+}
+
+func TestOverloadThatIsTooLongIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "one.example", "two.example")
+		s.line("one.example", "two.example")
+		s.gateways["two.example"].tamper = func(r *semreq.Response) {
+			r.Status, r.RetryAfterMS, r.Results = frame.Overloaded, 60_000, nil
+		}
+		a := s.agentOf("one.example")
+		began := time.Now()
+		out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false))
+		if out.Status != frame.Overloaded || out.RetryAfterMS != 60_000 || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("%v, again in %d ms, told after %v", out.Status, out.RetryAfterMS, time.Since(began))
+		}
+	})
+}
+
+func TestMalformedRequestsCountAgainstTheRate(t *testing.T) {
+	s := newSim(t, "one.example", "two.example")
+	s.line("one.example", "two.example")
+	two := s.gateways["two.example"]
+	from := simLink{from: two, to: s.gateways["one.example"]}
+	over := 0
+	for range 400 {
+		if two.relay.FromNeighbour(t.Context(), from, &semreq.Request{ReqID: make([]byte, 16)}).Status == frame.Overloaded {
+			over++
+		}
+	}
+	if over < 100 {
+		t.Errorf("only %d of 400 malformed requests met the limit", over)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "one.example", "two.example")
+		s.line("one.example", "two.example")
+		s.offers("two.example", "x", "9000")
+		s.gateways["two.example"].delay = 300 * time.Millisecond
+		a := s.agentOf("one.example")
+		one := s.gateways["one.example"].relay
+		answered := make(chan frame.Code)
+		go func() { answered <- one.FromAgent(t.Context(), a, request(t, a, false)).Status }()
+		synctest.Wait()
+		drained := make(chan error)
+		go func() { drained <- one.Drain(t.Context()) }()
+		synctest.Wait()
+		if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.Shutdown {
+			t.Errorf("a new request while draining: %v", out.Status)
+		}
+		if code := <-answered; code != frame.OK {
+			t.Errorf("the running request ended with %v", code)
+		}
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestShares(t *testing.T) {
