@@ -24,6 +24,7 @@ type schema []member
 // member is one field of a schema struct: its exact JSON name, and whether it may be absent.
 type member struct {
 	name     string
+	begin    string // what is written before its value
 	optional bool // may be absent; left out when empty; a pointer always is
 	lenient  bool // may be absent; always written
 }
@@ -43,8 +44,8 @@ func addSchema(t reflect.Type) {
 	case reflect.Struct:
 		for i := range t.NumField() - 1 {
 			f := t.Field(i)
-			option := f.Tag.Get("aci")
-			schemas[t] = append(schemas[t], member{f.Tag.Get("json"), option == "optional", option == "lenient"})
+			name, option := f.Tag.Get("json"), f.Tag.Get("aci")
+			schemas[t] = append(schemas[t], member{name, `"` + name + `":`, option == "optional", option == "lenient"})
 			addSchema(f.Type)
 		}
 	}

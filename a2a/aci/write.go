@@ -11,7 +11,7 @@ import (
 // marshal writes a schema struct. The bytes are those of package encoding/json, but that one would read again, at each level,
 // what the levels below have written.
 func marshal(src any) ([]byte, error) {
-	const usualSize = 2 << 10
+	const usualSize = 4 << 10
 	return appendValue(make([]byte, 0, usualSize), reflect.ValueOf(src))
 }
 
@@ -32,22 +32,19 @@ func appendValue(b []byte, v reflect.Value) ([]byte, error) {
 // appendObject writes a struct in the order of its fields, then the unknown members by name.
 func appendObject(b []byte, v reflect.Value) (_ []byte, err error) {
 	s, open := schemas[v.Type()], byte('{')
-	begin := func(name string) {
-		b, _ = appendString(append(b, open), name) // a string always encodes
-		b, open = append(b, ':'), ','
-	}
 	for i, m := range s {
 		if m.optional && v.Field(i).IsZero() {
 			continue
 		}
-		begin(m.name)
+		b, open = append(append(b, open), m.begin...), ','
 		if b, err = appendValue(b, v.Field(i)); err != nil {
 			return nil, err
 		}
 	}
 	extra := s.extra(v).Interface().(Members)
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
-		begin(name)
+		b, _ = appendString(append(b, open), name) // a string always encodes
+		b, open = append(b, ':'), ','
 		if b, err = appendStandard(b, extra[name]); err != nil {
 			return nil, err
 		}
@@ -76,19 +73,18 @@ func appendString(b []byte, s string) ([]byte, error) {
 	return append(append(append(b, '"'), s...), '"'), nil
 }
 
-// plain says whether a string is written as it is.
+// plain says whether encoding/json writes a string as it is.
 func plain(s string) bool {
-	for _, c := range s {
-		switch c {
-		case '"', '\\', '<', '>', '&', '\u2028', '\u2029', utf8.RuneError:
-			return false
-		}
-		if c < ' ' {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || escaped[c] {
 			return false
 		}
 	}
-	return true
+	return utf8.ValidString(s)
 }
+
+// escaped are the bytes from ' ' that encoding/json escapes, and the first one of U+2028 and U+2029.
+var escaped = [256]bool{'"': true, '\\': true, '<': true, '>': true, '&': true, 0xe2: true}
 
 // appendStandard leaves numbers, escapes and unknown members to encoding/json.
 func appendStandard(b []byte, v any) ([]byte, error) {
