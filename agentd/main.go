@@ -30,33 +30,27 @@ func main() { os.Exit(run()) }
 
 // options are the flags of every verb.
 type options struct {
-	out     daemon.Output
-	config  string
-	control string
-	agent   string
+	*daemon.CLI
+	agent string
 }
 
 func run() int {
-	o := &options{}
-	root := &cobra.Command{Use: "agentd", Short: "daemon beside the agents of a machine"}
-	o.out.Flag(root)
-	f := root.PersistentFlags()
-	f.StringVar(&o.config, "config", "agentd.yaml", "configuration file")
-	f.StringVar(&o.control, "control", "", "control socket of the running daemon (default: the one of the configuration)")
-	f.StringVar(&o.agent, "agent", "", "which of its agents the call is for (default: the only one)")
-	root.AddCommand(enrolCmd(o), runCmd(o), resolveCmd(o), taskCmd(o), statusCmd(o), versionCmd(o))
-	return daemon.Execute(root, &o.out)
+	cli, root := daemon.NewCLI("agentd", "daemon beside the agents of a machine")
+	o := &options{CLI: cli}
+	root.PersistentFlags().StringVar(&o.agent, "agent", "", "which of its agents the call is for (default: the only one)")
+	root.AddCommand(enrolCmd(o), runCmd(o), resolveCmd(o), taskCmd(o), statusCmd(o))
+	return daemon.Execute(root, &cli.Output)
 }
 
+// client is the control socket of the running daemon.
 func (o *options) client() (*control.Client, error) {
-	if o.control != "" {
-		return control.NewClient(o.control), nil
-	}
-	cfg, err := config.LoadAgent(o.config)
-	if err != nil {
-		return nil, &daemon.UsageError{Err: fmt.Errorf("%w\n(or name the socket with --control)", err)}
-	}
-	return control.NewClient(cfg.Control), nil
+	return o.Client(func(file string) (string, error) {
+		cfg, err := config.LoadAgent(file)
+		if err != nil {
+			return "", err
+		}
+		return cfg.Control, nil
+	})
 }
 
 // interruptible ends with Ctrl-C: what the daemon does for this call ends too.
@@ -83,7 +77,7 @@ func enrolCmd(o *options) *cobra.Command {
 				return daemon.Usagef("no token: give --token-file FILE, --token-file - for standard input, or AGENTD_TOKEN")
 			}
 			if in.Dir == "" {
-				in.Dir = filepath.Dir(o.config)
+				in.Dir = filepath.Dir(o.Config)
 			}
 			ctx, cancel := interruptible(cmd)
 			defer cancel()
@@ -94,7 +88,7 @@ func enrolCmd(o *options) *cobra.Command {
 			if cfg, err := config.LoadAgent(done.Config); err == nil {
 				done.Running = control.NewClient(cfg.Control).Call(ctx, "/v1/reload", local.None{}, &local.None{}) == nil
 			}
-			return o.out.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
 				fmt.Fprintf(w, "agent    %s\nAIC      %s\ndomain   %s\ngateway  %s\n", done.Name, done.AIC, done.Domain, done.Gateway)
 				for _, c := range done.Capabilities {
 					fmt.Fprintf(w, "offers   %s\n", c)
@@ -129,7 +123,7 @@ func runCmd(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use: "run", Short: "serve the enrolled agents until SIGINT or SIGTERM", Args: daemon.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.LoadAgent(o.config)
+			cfg, err := config.LoadAgent(o.Config)
 			if err != nil {
 				return &daemon.UsageError{Err: err}
 			}
@@ -151,11 +145,11 @@ func resolveCmd(o *options) *cobra.Command {
 			in.Agent, in.Query.Text, in.BudgetMS = o.agent, strings.Join(args, " "), uint64(budget.Milliseconds())
 			ctx, cancel := interruptible(cmd)
 			defer cancel()
-			var a local.ResolveAnswer
+			var a semreq.Outcome
 			if err := c.Call(ctx, "/v1/resolve", in, &a); err != nil {
 				return err
 			}
-			if err := o.out.Print(cmd.OutOrStdout(), a, func(w io.Writer) { printAnswer(w, a) }); err != nil {
+			if err := o.Print(cmd.OutOrStdout(), a, func(w io.Writer) { printAnswer(w, a) }); err != nil {
 				return err
 			}
 			code, _ := strconv.ParseUint(a.Code, 16, 16)
@@ -178,7 +172,7 @@ func resolveCmd(o *options) *cobra.Command {
 	return cmd
 }
 
-func printAnswer(w io.Writer, a local.ResolveAnswer) {
+func printAnswer(w io.Writer, a semreq.Outcome) {
 	for _, r := range a.Results {
 		fmt.Fprintf(w, "%5.2f %%  %s\n         %s\n", float64(r.Score)/100, r.Skill.Name, r.Capability)
 	}
@@ -245,7 +239,7 @@ func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, i
 			done = &taskDone{Task: e.Task, State: e.State, Failed: e.Failed}
 			return nil
 		}
-		if !o.out.JSON() {
+		if !o.JSON() {
 			if !told {
 				fmt.Fprintf(w, "task %s\n", e.Task)
 				told = true
@@ -260,7 +254,7 @@ func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, i
 	if done == nil {
 		return frame.Errorf(frame.UpstreamFailed, "the daemon ended before the task did; `agentd task run --resume ID` goes on with it")
 	}
-	if err := o.out.Print(w, done, func(w io.Writer) { printTask(w, done) }); err != nil {
+	if err := o.Print(w, done, func(w io.Writer) { printTask(w, done) }); err != nil {
 		return err
 	}
 	if done.Failed != nil {
@@ -338,7 +332,7 @@ func statusCmd(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.out.Print(cmd.OutOrStdout(), s, func(w io.Writer) {
+			return o.Print(cmd.OutOrStdout(), s, func(w io.Writer) {
 				fmt.Fprintf(w, "version  %s\nlisten   %s\nup       %s\n", s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second)
 				for _, a := range s.Agents {
 					fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %v %s\n  program   %s\n  sessions  %d\n",
@@ -349,15 +343,4 @@ func statusCmd(o *options) *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the daemon to answer and for every agent to be attached")
 	return cmd
-}
-
-func versionCmd(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "print the version", Args: daemon.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.out.Print(cmd.OutOrStdout(), map[string]string{"version": daemon.Version()}, func(w io.Writer) {
-				fmt.Fprintln(w, daemon.VersionLine("agentd"))
-			})
-		},
-	}
 }

@@ -155,8 +155,9 @@ func (n *Node) SetNeighbours(ctx context.Context, rows []Neighbour) error {
 	return n.ask(ctx, replica.SetNeighbours{Rows: rows})
 }
 
-// SetOwn replaces the own digests; neighbours hear only what differs. It waits for Run. The error names a digest that is
-// wrong; then nothing changes.
+// SetOwn replaces the own digests; neighbours hear only what differs. It waits for Run. The error names what breaks the protocol
+// and is left out, or withdrawn where it was told before; the others are told all the same. More digests than neighbours take
+// of one origin are refused together.
 func (n *Node) SetOwn(ctx context.Context, groups []wire.Group) error {
 	return n.ask(ctx, replica.SetOwn{Groups: groups})
 }

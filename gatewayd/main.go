@@ -25,32 +25,24 @@ import (
 func main() { os.Exit(run()) }
 
 // options are the flags of every verb.
-type options struct {
-	out     daemon.Output
-	config  string
-	control string
-}
+type options struct{ *daemon.CLI }
 
 func run() int {
-	o := &options{}
-	root := &cobra.Command{Use: "gatewayd", Short: "Agent Gateway for the Internet of Agents"}
-	o.out.Flag(root)
-	root.PersistentFlags().StringVar(&o.config, "config", "gatewayd.yaml", "configuration file")
-	root.PersistentFlags().StringVar(&o.control, "control", "", "control socket of the running gateway (default: the one of the configuration)")
-	root.AddCommand(initCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), agentsCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o), versionCmd(o))
-	return daemon.Execute(root, &o.out)
+	cli, root := daemon.NewCLI("gatewayd", "Agent Gateway for the Internet of Agents")
+	o := &options{cli}
+	root.AddCommand(initCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), agentsCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
+	return daemon.Execute(root, &cli.Output)
 }
 
 // client is the control socket of the running gateway.
 func (o *options) client() (*control.Client, error) {
-	if o.control != "" {
-		return control.NewClient(o.control), nil
-	}
-	cfg, err := config.LoadGateway(o.config)
-	if err != nil {
-		return nil, &daemon.UsageError{Err: fmt.Errorf("%w\n(or name the socket with --control)", err)}
-	}
-	return control.NewClient(cfg.Control), nil
+	return o.Client(func(file string) (string, error) {
+		cfg, err := config.LoadGateway(file)
+		if err != nil {
+			return "", err
+		}
+		return cfg.Control, nil
+	})
 }
 
 // show asks the gateway one thing without arguments and prints the answer.
@@ -64,7 +56,7 @@ func show[T any](o *options, path string, text func(io.Writer, T)) func(*cobra.C
 		if err := c.Call(cmd.Context(), path, admin.None{}, &v); err != nil {
 			return err
 		}
-		return o.out.Print(cmd.OutOrStdout(), v, func(w io.Writer) { text(w, v) })
+		return o.Print(cmd.OutOrStdout(), v, func(w io.Writer) { text(w, v) })
 	}
 }
 
@@ -77,7 +69,7 @@ func initCmd(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.out.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
 				fmt.Fprintf(w, "domain       %s\ngateway      %s\nAMC          %s\nconfig       %s\nbundle       %s\nfingerprint  %s\n\n",
 					done.Domain, done.Gateway, done.AMC, done.Config, done.Bundle, done.Fingerprint)
 				fmt.Fprintf(w, "start it with:   gatewayd run --config %s\npeers need the bundle file, and should compare the fingerprint by another way\n", done.Config)
@@ -99,7 +91,7 @@ func runCmd(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use: "run", Short: "run the gateway until SIGINT or SIGTERM", Args: daemon.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.LoadGateway(o.config)
+			cfg, err := config.LoadGateway(o.Config)
 			if err != nil {
 				return &daemon.UsageError{Err: err}
 			}
@@ -124,7 +116,7 @@ func tokenCmd(o *options) *cobra.Command {
 			if err := c.Call(cmd.Context(), "/v1/token", in, &t); err != nil {
 				return err
 			}
-			return o.out.Print(cmd.OutOrStdout(), t, func(w io.Writer) { fmt.Fprintln(w, t.Token) })
+			return o.Print(cmd.OutOrStdout(), t, func(w io.Writer) { fmt.Fprintln(w, t.Token) })
 		},
 	}
 	f := create.Flags()
@@ -141,7 +133,7 @@ func peerCmd(o *options) *cobra.Command {
 	add := &cobra.Command{
 		Use: "add --bundle FILE", Short: "trust a peer domain and exchange digests with it", Args: daemon.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.LoadGateway(o.config)
+			cfg, err := config.LoadGateway(o.Config)
 			if err != nil {
 				return &daemon.UsageError{Err: err}
 			}
@@ -150,15 +142,15 @@ func peerCmd(o *options) *cobra.Command {
 				return err
 			}
 			socket := cfg.Control
-			if o.control != "" {
-				socket = o.control
+			if o.Control != "" {
+				socket = o.Control
 			}
 			err = control.NewClient(socket).Call(cmd.Context(), "/v1/peers/reload", admin.None{}, &admin.None{})
 			done.Running = err == nil
 			if err != nil && frame.CodeOf(err) != frame.UpstreamFailed {
 				return fmt.Errorf("%s is written, but the running gateway does not take it: %w", done.File, err)
 			}
-			return o.out.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
 				fmt.Fprintf(w, "peer %s added in %s\nits bundle is signed by %s: compare it with the peer's operator\n", done.Domain, done.File, done.Fingerprint)
 				if !done.Running {
 					fmt.Fprintln(w, "no gateway is running on this configuration; it will be used at the next start")
@@ -204,7 +196,7 @@ func agentsCmd(o *options) *cobra.Command {
 			if err := c.Call(cmd.Context(), "/v1/agents/withdraw", in, &admin.None{}); err != nil {
 				return err
 			}
-			return o.out.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is withdrawn\n", in.AIC) })
+			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is withdrawn\n", in.AIC) })
 		},
 	}
 	withdraw.Flags().StringVar(&in.Reason, "reason", "", "kept with the tombstone")
@@ -231,7 +223,7 @@ func digestsCmd(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.out.Print(cmd.OutOrStdout(), rows, func(w io.Writer) {
+			return o.Print(cmd.OutOrStdout(), rows, func(w io.Writer) {
 				t := table(w, "DOMAIN", "NS", "LABEL", "PATH", "STALE")
 				for _, r := range rows {
 					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\n", r.Domain, r.NS, r.Label, strings.Join(r.Path, " "), r.Stale)
@@ -246,7 +238,7 @@ func digestsCmd(o *options) *cobra.Command {
 }
 
 func resolveCmd(o *options) *cobra.Command {
-	var in admin.ResolveRequest
+	var in semreq.Ask
 	var budget time.Duration
 	cmd := &cobra.Command{
 		Use: "resolve TEXT", Short: "resolve a semantic request in the gateway's own name", Args: daemon.Args(cobra.MinimumNArgs(1)),
@@ -256,15 +248,15 @@ func resolveCmd(o *options) *cobra.Command {
 				return err
 			}
 			in.Query.Text, in.BudgetMS = strings.Join(args, " "), uint64(budget.Milliseconds())
-			var a admin.ResolveAnswer
+			var a semreq.Outcome
 			if err := c.Call(cmd.Context(), "/v1/resolve", in, &a); err != nil {
 				return err
 			}
-			return o.out.Print(cmd.OutOrStdout(), a, func(w io.Writer) {
+			return o.Print(cmd.OutOrStdout(), a, func(w io.Writer) {
 				for _, r := range a.Results {
 					fmt.Fprintf(w, "%5.2f %%  %s  (%s)\n         %s\n", float64(r.Score)/100, r.Skill.Name, r.Domain, r.Capability)
 				}
-				fmt.Fprintf(w, "%s over %d hop(s) in %d ms\n", a.Status, a.Hops, a.ElapsedMS)
+				fmt.Fprintf(w, "%s over %d hop(s) in %.1f ms\n", a.Status, a.Hops, a.ElapsedMS)
 			})
 		},
 	}
@@ -298,7 +290,7 @@ func statusCmd(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.out.Print(cmd.OutOrStdout(), s, func(w io.Writer) { printStatus(w, s) })
+			return o.Print(cmd.OutOrStdout(), s, func(w io.Writer) { printStatus(w, s) })
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the gateway to answer and for every peer to be up and acked")
@@ -318,17 +310,6 @@ func printStatus(w io.Writer, s admin.Status) {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", d.Domain, source, d.Fingerprint)
 	}
 	t.Flush()
-}
-
-func versionCmd(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "print the version", Args: daemon.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.out.Print(cmd.OutOrStdout(), map[string]string{"version": daemon.Version()}, func(w io.Writer) {
-				fmt.Fprintln(w, daemon.VersionLine("gatewayd"))
-			})
-		},
-	}
 }
 
 func printPeers(w io.Writer, rows []admin.PeerRow) {

@@ -25,8 +25,8 @@ type schema []member
 type member struct {
 	name     string
 	begin    string // what is written before its value
-	optional bool // may be absent; left out when empty; a pointer always is
-	lenient  bool // may be absent; always written
+	optional bool   // may be absent; left out when empty; a pointer always is
+	lenient  bool   // may be absent; always written
 }
 
 // schemas are those of all structs in a context, read from their tags once.

@@ -2,9 +2,11 @@ package digest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"agentgw/cdsp/wire"
 	"agentgw/internal/frame"
@@ -18,7 +20,7 @@ type Capability struct {
 	In, Out    []string // media types
 	Visibility wire.Visibility
 	Private    bool     // in no digest
-	Allow      []string // domains, with wire.VisibleListed
+	Allow      []string // domains, with wire.VisibleListed: 1 to 64 names of 1 to 253 octets
 }
 
 // Namespaces of labels.
@@ -50,6 +52,9 @@ type tally struct {
 
 // Build makes the digest items of a directory, in groups of one scope each. A label that capabilities of several scopes
 // have is told in the widest of them, and counts those only. The same capabilities give the same groups in any order.
+//
+// What neighbours would refuse is not said: a label or media type that fits no item is left out, and a list of domains that
+// fits no batch, or names nobody, reaches nobody outside: its capabilities are told within the own domain.
 func Build(caps []Capability, o Options) ([]wire.Group, error) {
 	scopes := map[string]wire.Scope{}
 	counted := map[string]map[label]*tally{}
@@ -59,10 +64,7 @@ func Build(caps []Capability, o Options) ([]wire.Group, error) {
 		if c.Private {
 			continue
 		}
-		scope := wire.Scope{Visibility: c.Visibility, MaxHops: o.MaxHops, Level: o.Level}
-		if c.Visibility == wire.VisibleListed {
-			scope.Allow = slices.Sorted(slices.Values(c.Allow))
-		}
+		scope := scopeOf(c, o)
 		id := scopeID(scope)
 		scopes[id] = scope
 		if counted[id] == nil {
@@ -83,9 +85,21 @@ func Build(caps []Capability, o Options) ([]wire.Group, error) {
 	return append(groups, sketch), err
 }
 
+func scopeOf(c Capability, o Options) wire.Scope {
+	scope := wire.Scope{Visibility: c.Visibility, MaxHops: o.MaxHops, Level: o.Level}
+	if c.Visibility != wire.VisibleListed {
+		return scope
+	}
+	scope.Allow = slices.Compact(slices.Sorted(slices.Values(c.Allow)))
+	if scope.Check() != nil {
+		scope.Visibility, scope.Allow = wire.VisibleDomain, nil
+	}
+	return scope
+}
+
 // scopeID orders scopes widest first.
 func scopeID(s wire.Scope) string {
-	return string('9'-rune(s.Visibility)) + strings.Join(s.Allow, " ")
+	return fmt.Sprintf("%c%q", '9'-rune(s.Visibility), s.Allow)
 }
 
 func count(into map[label]*tally, c Capability) {
@@ -112,9 +126,11 @@ func labels(c Capability) []label {
 		out = append(out, label{NSTaxonomy, s})
 	}
 	for _, s := range c.Tags {
-		out = append(out, label{NSTag, strings.ToLower(strings.TrimSpace(s))})
+		if utf8.ValidString(s) { // lower case would make it valid, and a label of its own
+			out = append(out, label{NSTag, strings.ToLower(strings.TrimSpace(s))})
+		}
 	}
-	out = slices.DeleteFunc(out, func(l label) bool { return l.name == "" || len(l.name) > wire.MaxLabel })
+	out = slices.DeleteFunc(out, func(l label) bool { return l.name == "" || len(l.name) > wire.MaxLabel || !utf8.ValidString(l.name) })
 	slices.SortFunc(out, compareLabels)
 	return slices.Compact(out)
 }
@@ -156,7 +172,7 @@ func modes(t *tally) *wire.Modes {
 // some is at most as many media types as an item may name, in order; those too long are left out.
 func some(set map[string]bool) []string {
 	out := slices.Sorted(maps.Keys(set))
-	out = slices.DeleteFunc(out, func(m string) bool { return len(m) > wire.MaxMode })
+	out = slices.DeleteFunc(out, func(m string) bool { return m == "" || len(m) > wire.MaxMode || !utf8.ValidString(m) })
 	return out[:min(len(out), wire.MaxModes)]
 }
 

@@ -92,6 +92,43 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// Whatever a directory holds, neighbours accept every group.
+func TestBuildKeepsToTheProtocol(t *testing.T) {
+	many := make([]string, wire.MaxAllow+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("d%02d.example", i)
+	}
+	long := string(bytes.Repeat([]byte("x"), 254))
+	capability := func(tag string, allow ...string) Capability {
+		return Capability{Tags: []string{tag, long, "", "\xff"}, In: []string{"", long, "\xff", "text/plain"}, Visibility: wire.VisibleListed, Allow: allow}
+	}
+	groups, err := Build([]Capability{
+		capability("nobody"), capability("too many", many...), capability("long", long), capability("empty", ""), capability("no text", "\xff"),
+		capability("at the limit", many[1:]...), capability("twice", "b", "a", "b"), capability("twice too", "a", "b"),
+		capability("one name", "a b"),
+	}, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, g := range groups {
+		if err := g.Scope.Check(); err != nil {
+			t.Error(err)
+		}
+		for _, it := range g.Items {
+			got = append(got, fmt.Sprintf("%d %d %s %q", g.Scope.Visibility, len(g.Scope.Allow), it.Label, it.Modes.In))
+		}
+	}
+	want := []string{
+		`1 1 one name ["text/plain"]`, `1 2 twice ["text/plain"]`, `1 2 twice too ["text/plain"]`, `1 64 at the limit ["text/plain"]`,
+		`0 0 empty ["text/plain"]`, `0 0 long ["text/plain"]`, `0 0 no text ["text/plain"]`, `0 0 nobody ["text/plain"]`,
+		`0 0 too many ["text/plain"]`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestRank(t *testing.T) {
 	var o Origins
 	received(t, &o, Origin{Gateway: "pharmacy", Via: "hub", Distance: 2}, pharmacy())

@@ -188,7 +188,7 @@ func (r *Replica) judgeLimits(p *peer, in *arrival) error {
 // its content does not.
 func (r *Replica) install(now time.Time, p *peer, e wire.Entry, in *arrival) error {
 	d := r.destOf(in.ref)
-	if err := r.renew(d, in); err != nil {
+	if err := r.renew(now, d, in); err != nil {
 		r.recompute(now, d)
 		return err
 	}
@@ -204,7 +204,7 @@ func (r *Replica) install(now time.Time, p *peer, e wire.Entry, in *arrival) err
 	return nil
 }
 
-func (r *Replica) renew(d *dest, in *arrival) error {
+func (r *Replica) renew(now time.Time, d *dest, in *arrival) error {
 	order := 1
 	if d.newest != nil {
 		order = in.data.version.Compare(d.newest.version)
@@ -215,14 +215,26 @@ func (r *Replica) renew(d *dest, in *arrival) error {
 		data := in.data
 		d.newest, d.quarantined = &data, false
 	case in.data.item.CHash != d.newest.item.CHash || in.data.tombstone() != d.newest.tombstone():
-		d.quarantined = true
-		r.alarm(in.ref.Origin, "origin says two things under one version of key %v", in.ref.Key)
+		r.quarantine(now, d)
 		return frame.Errorf(frame.Equivocation, "another content has the same version")
 	case in.data.batch.body.Expires > d.newest.batch.body.Expires:
 		data := in.data
 		d.newest = &data
 	}
 	return nil
+}
+
+// equivocalEvery bounds the alarms about one origin: each of its keys may say two things, and again in each version.
+const equivocalEvery = time.Minute
+
+// quarantine keeps a key from being passed on. The entry that shows why may come again and again; it is worth one alarm.
+func (r *Replica) quarantine(now time.Time, d *dest) {
+	last, alarmed := r.equivocal[d.ref.Origin]
+	if !d.quarantined && (!alarmed || now.Sub(last) >= equivocalEvery) {
+		r.equivocal[d.ref.Origin] = now
+		r.alarm(d.ref.Origin, "origin says two things under one version of key %v", d.ref.Key)
+	}
+	d.quarantined = true
 }
 
 func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {

@@ -41,7 +41,8 @@ type Undecodable struct {
 // SetNeighbours replaces the policy rows.
 type SetNeighbours struct{ Rows []Neighbour }
 
-// SetOwn replaces the own digests. Keys are unique over all groups.
+// SetOwn replaces the own digests. Keys are unique over all groups: of two the first counts. A group or an item that breaks the
+// protocol is left out, and withdrawn where it was told before; the others count, and the error names it.
 type SetOwn struct{ Groups []wire.Group }
 
 // KeysChanged: Config.Keys answers differently than before, such as after a trust bundle was accepted or removed.

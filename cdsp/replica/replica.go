@@ -24,10 +24,12 @@ type Replica struct {
 	origins map[string]int // keys known of each origin
 	batches map[wire.ID16]*batch
 
-	own     map[wire.ID16]*ownItem
-	oseq    uint64
-	ribSeq  uint64 // counts changes of what we would export
-	sweepAt time.Time
+	own           map[wire.ID16]*ownItem
+	oseq          uint64
+	reissueFailed bool                 // and the alarm was raised
+	equivocal     map[string]time.Time // when an alarm was last raised about an origin, of origins that have keys here
+	ribSeq        uint64               // counts changes of what we would export
+	sweepAt       time.Time
 
 	changed bool
 	effects []Effect
@@ -40,10 +42,12 @@ func New(cfg Config, now time.Time) *Replica {
 		cfg: cfg, start: now, sweepAt: now.Add(sweepEvery),
 		rows: map[string]Neighbour{}, peers: map[string]*peer{}, sessions: map[uint64]*session{},
 		dests: map[Ref]*dest{}, origins: map[string]int{}, batches: map[wire.ID16]*batch{}, own: map[wire.ID16]*ownItem{},
+		equivocal: map[string]time.Time{},
 	}
 }
 
-// Step takes one event in. An error is about our own input (SetOwn, SetNeighbours) and leaves everything as it was.
+// Step takes one event in. An error is about our own input: of SetNeighbours it leaves everything as it was, of SetOwn it names
+// what was left out.
 func (r *Replica) Step(now time.Time, ev Event) error {
 	switch e := ev.(type) {
 	case Connected:
@@ -66,9 +70,9 @@ func (r *Replica) Step(now time.Time, ev Event) error {
 			return err
 		}
 	case SetOwn:
-		if err := r.setOwn(now, e.Groups); err != nil {
-			return err
-		}
+		err := r.setOwn(now, e.Groups)
+		r.flushAll(now)
+		return err
 	case KeysChanged:
 		r.keysChanged(now)
 	case Leave:

@@ -434,6 +434,50 @@ func TestCase17OriginEquivocates(t *testing.T) {
 	}
 }
 
+// Entries that show the same again, and keys that show it as well, are no news about their origin.
+func TestCase17OneAlarmAboutAnOrigin(t *testing.T) {
+	b := newBench(t)
+	b.connect(1, "A", "a.example")
+	b.connect(2, "B", "b.example")
+	other := func(label string, oseq uint64) *wire.Item {
+		it := digestItem(label, oseq)
+		it.Count = 2
+		it.CHash, _ = it.ContentHash()
+		return it
+	}
+	equivocate := func(oseq uint64) {
+		first := b.batchOf("O", nil, digestItem("x", oseq), digestItem("y", oseq))
+		second := b.batchOf("O", nil, other("x", oseq), other("y", oseq))
+		b.entries(1, [][]byte{first}, put(first, 0, "a.example", "o.example"), put(first, 1, "a.example", "o.example"))
+		for range 20 {
+			b.entries(2, [][]byte{second}, put(second, 0, "b.example", "o.example"), put(second, 1, "b.example", "o.example"))
+		}
+	}
+	equivocate(5)
+	equivocate(6)
+	if got := b.alarms(); len(got) != 1 {
+		t.Fatalf("alarms %q", got)
+	}
+	for range 3 {
+		b.wait(25 * time.Second)
+		b.alive(1)
+		b.alive(2)
+	}
+	equivocate(6)
+	if got := b.alarms(); len(got) != 1 {
+		t.Errorf("alarms about what is known: %q", got)
+	}
+	equivocate(7)
+	if got := b.alarms(); len(got) != 2 {
+		t.Errorf("alarms about another version, a minute later: %q", got)
+	}
+	b.step(SetNeighbours{})
+	b.wait(2 * time.Minute)
+	if len(b.r.equivocal) != 0 {
+		t.Error("an origin that is forgotten is remembered as equivocating")
+	}
+}
+
 func TestLimits(t *testing.T) {
 	b := newBench(t)
 	b.r.cfg.Limits.PeerEntries, b.r.cfg.Limits.OriginEntries, b.r.cfg.Limits.Origins = 3, 2, 2
@@ -957,6 +1001,125 @@ func TestOwnDigests(t *testing.T) {
 	}
 	if err := b.r.Step(b.now, SetOwn{Groups: []wire.Group{{Scope: anyScope, Items: []wire.Item{{Label: strings.Repeat("x", 200), NS: "tag"}}}}}); err == nil {
 		t.Error("a label over its limit is accepted")
+	}
+}
+
+// labelled is items of other labels than those of items.
+func labelled(labels ...string) (out []wire.Item) {
+	for _, l := range labels {
+		out = append(out, wire.Item{Key: wire.ItemKey(l, "tag", wire.LevelCoarse), NS: "tag", Label: l})
+	}
+	return out
+}
+
+// One group or item that breaks the protocol is left out, and withdrawn where it was told before; all else is published, then and
+// later.
+func TestOwnDigestsOneBadAmongThem(t *testing.T) {
+	listed := func(allow ...string) wire.Scope {
+		return wire.Scope{Visibility: wire.VisibleListed, Allow: allow, MaxHops: 7, Level: wire.LevelCoarse}
+	}
+	many := make([]string, wire.MaxAllow+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("d%d.example", i)
+	}
+	wrongKey := labelled("bad")
+	wrongKey[0].Key = wire.ItemKey("bad", "tag", wire.LevelFull)
+	tooLong := labelled(strings.Repeat("x", wire.MaxLabel+1) + "bad")
+	manyModes := labelled("bad")
+	manyModes[0].Modes = &wire.Modes{In: many[:wire.MaxModes+1]}
+	sketchWithLabel := labelled("bad")
+	sketchWithLabel[0].Sketch, sketchWithLabel[0].SketchAlg = []byte{1}, 1
+	for name, bad := range map[string]wire.Group{
+		"listed for nobody":      {Scope: listed(), Items: labelled("bad")},
+		"listed for a long name": {Scope: listed(strings.Repeat("x", 254)), Items: labelled("bad")},
+		"listed for no name":     {Scope: listed(""), Items: labelled("bad")},
+		"listed for no text":     {Scope: listed("\xff.example"), Items: labelled("bad")},
+		"listed for too many":    {Scope: listed(many...), Items: labelled("bad")},
+		"unknown visibility":     {Scope: wire.Scope{Visibility: 3, Level: wire.LevelCoarse}, Items: labelled("bad")},
+		"too many hops":          {Scope: wire.Scope{Visibility: wire.VisibleAny, MaxHops: 8, Level: wire.LevelCoarse}, Items: labelled("bad")},
+		"key of another level":   {Scope: anyScope, Items: wrongKey},
+		"label too long":         {Scope: anyScope, Items: tooLong},
+		"too many media types":   {Scope: anyScope, Items: manyModes},
+		"sketch with a label":    {Scope: anyScope, Items: sketchWithLabel},
+		"key twice":              {Scope: anyScope, Items: labelled("b", "bad", "bad")[1:]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.connect(1, "A", "a.example")
+			b.step(SetOwn{Groups: []wire.Group{{Scope: anyScope, Items: labelled("a", "bad", "old")}}})
+			set := func(groups ...wire.Group) error {
+				err := b.r.Step(b.now, SetOwn{Groups: groups})
+				b.effects = append(b.effects, b.r.Ready()...)
+				b.wait(2 * time.Second)
+				b.ack(1)
+				return err
+			}
+			// The domain's group comes after the bad one in the order of keys or before it: both are published.
+			err := set(wire.Group{Scope: anyScope, Items: labelled("a", "b")}, bad, wire.Group{Scope: listed("a.example"), Items: labelled("c", "d")})
+			if err == nil || !strings.Contains(err.Error(), `bad"`) {
+				t.Errorf("the error does not name what is wrong: %v", err)
+			}
+			out := b.r.sessions[1].tx.out
+			want := map[string]bool{"a": true, "b": true, "c": true, "d": true, "old": false, "bad": name == "key twice"}
+			for label, want := range want {
+				key := labelled(label)[0].Key
+				if got := out[Ref{Origin: "ME", Key: key}] != nil; got != want {
+					t.Errorf("%s is told: %v, want %v", label, got, want)
+				}
+				if it := b.r.own[key]; it == nil || it.batch == nil || (it.item.Kind == wire.KindDigest) != want {
+					t.Errorf("own %s: %+v", label, it)
+				}
+			}
+			if err := set(wire.Group{Scope: anyScope, Items: labelled("a", "bad")}); err != nil {
+				t.Fatal(err)
+			}
+			if out[Ref{Origin: "ME", Key: labelled("bad")[0].Key}] == nil || out[Ref{Origin: "ME", Key: labelled("b")[0].Key}] != nil {
+				t.Error("what was wrong is not told once it is right")
+			}
+		})
+	}
+}
+
+// What could not be signed does not count as said: it is signed when it can be, tombstones too.
+func TestOwnDigestsThatCannotBeSigned(t *testing.T) {
+	b := newBench(t)
+	b.step(SetOwn{Groups: []wire.Group{{Scope: anyScope, Items: labelled("a", "gone")}}})
+	good := b.r.cfg.Gateway
+	oseq := b.r.oseq
+	b.r.cfg.Gateway = "" // no batch can be made
+	groups := []wire.Group{{Scope: anyScope, Items: labelled("a", "b")}}
+	if err := b.r.Step(b.now, SetOwn{Groups: groups}); err == nil || b.r.oseq != oseq {
+		t.Fatalf("error %v, version %d", err, b.r.oseq)
+	}
+	b.wait(40 * time.Minute) // past the time at which batches are signed anew
+	if got := b.alarms(); len(got) != 1 {
+		t.Errorf("alarms about digests that will expire: %q", got)
+	}
+	b.r.cfg.Gateway = good
+	b.step(SetOwn{Groups: groups})
+	for label, kind := range map[string]wire.Kind{"a": wire.KindDigest, "b": wire.KindDigest, "gone": wire.KindTombstone} {
+		if it := b.r.own[labelled(label)[0].Key]; it == nil || it.batch == nil || it.item.Kind != kind {
+			t.Errorf("%s: %+v", label, it)
+		}
+	}
+}
+
+// Items of the largest size fill as many batches as they need, each of which fits its frame.
+func TestOwnBatchesKeepTheirSize(t *testing.T) {
+	b := newBench(t)
+	its := items(wire.MaxItems)
+	for i := range its {
+		its[i].Modes = &wire.Modes{}
+		for m := range wire.MaxModes {
+			mode := fmt.Sprintf("%064d", m)
+			its[i].Modes.In, its[i].Modes.Out = append(its[i].Modes.In, mode), append(its[i].Modes.Out, mode)
+		}
+	}
+	b.step(SetOwn{Groups: []wire.Group{{Scope: anyScope, Items: its}}})
+	for _, it := range b.r.own {
+		if n := len(it.batch.raw); n > wire.MaxBatch+1024 {
+			t.Fatalf("a batch of %d octets", n)
+		}
 	}
 }
 

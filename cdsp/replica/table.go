@@ -75,6 +75,7 @@ func (r *Replica) forget(d *dest) {
 	delete(r.dests, d.ref)
 	if r.origins[d.ref.Origin]--; r.origins[d.ref.Origin] == 0 {
 		delete(r.origins, d.ref.Origin)
+		delete(r.equivocal, d.ref.Origin)
 	}
 }
 

@@ -127,14 +127,19 @@ func (b *Batch) check() error {
 	if n := len(b.Raw); n == 0 || n > MaxItems {
 		return malformed("batch of %d items, the limit is %d", n, MaxItems)
 	}
-	if b.Visibility > VisibleAny || b.Level > LevelFull || b.MaxHops > MaxHops {
-		return malformed("batch has visibility %d, level %d, max_hops %d", b.Visibility, b.Level, b.MaxHops)
+	return b.Scope().Check()
+}
+
+// Check holds a scope against what a batch may say of itself. Code: [frame.Malformed].
+func (s Scope) Check() error {
+	if s.Visibility > VisibleAny || s.Level > LevelFull || s.MaxHops > MaxHops {
+		return malformed("batch has visibility %d, level %d, max_hops %d", s.Visibility, s.Level, s.MaxHops)
 	}
-	if err := checkTexts("allowed domain", b.Allow, MaxAllow, MaxDomain); err != nil {
+	if err := checkTexts("allowed domain", s.Allow, MaxAllow, MaxDomain); err != nil {
 		return err
 	}
-	if (b.Visibility == VisibleListed) != (len(b.Allow) > 0) {
-		return malformed("batch of visibility %d allows %d domains", b.Visibility, len(b.Allow))
+	if (s.Visibility == VisibleListed) != (len(s.Allow) > 0) {
+		return malformed("batch of visibility %d allows %d domains", s.Visibility, len(s.Allow))
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package wire
 
-import "agentgw/internal/frame"
+import (
+	"unicode/utf8"
+
+	"agentgw/internal/frame"
+)
 
 // Message is one frame of the control stream or the digest stream. The set is closed.
 type Message interface {
@@ -68,6 +72,9 @@ func malformed(format string, args ...any) error {
 func checkText(what, s string, limit int) error {
 	if len(s) > limit {
 		return malformed("%s of %d octets is over its limit of %d", what, len(s), limit)
+	}
+	if !utf8.ValidString(s) { // decoding refuses it before; this keeps our own from being sent
+		return malformed("%s is not UTF-8", what)
 	}
 	return nil
 }

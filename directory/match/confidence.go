@@ -2,6 +2,7 @@ package match
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"agentgw/directory"
@@ -73,11 +74,11 @@ func myriad(part, whole float64) uint16 {
 	return uint16(math.Round(fullMyriad * min(part/whole, 1)))
 }
 
-func (r *ranking) confidence(h *hit, total float64) uint16 {
+func (r *ranking) confidence(h *hit) uint16 {
 	if r.Text == "" || len(r.Caps) > 0 {
 		return fullMyriad
 	}
-	return myriad(h.conf, total)
+	return myriad(h.conf, r.total)
 }
 
 // SkillText is the public text of one capability, as a result of another gateway carries it.
@@ -91,35 +92,33 @@ type SkillText struct {
 
 // ScoreText is the confidence of a capability that is in no index, from its text alone: how the origin of a request scores what
 // another gateway found. It is 0 if a hard filter of the request (capabilities, tags, media types) refuses it.
-func ScoreText(q Query, s SkillText) uint16 {
-	f := newFilter(q)
-	if s.CapID == "" {
-		f.Caps = nil
-	}
-	f.Accept, f.Exclude = nil, nil
-	c := directory.Capability{CapID: s.CapID, Name: s.Name, Description: s.Description, Tags: s.Tags, In: s.In, Out: s.Out}
-	if !f.fits(&document{cap: c, tags: normaliseTags(s.Tags)}) {
+func ScoreText(q Query, s SkillText) uint16 { return Prepare(q).ScoreText(s) }
+
+// ScoreText is [ScoreText] of one prepared query and many capabilities.
+func (p *Prepared) ScoreText(s SkillText) uint16 {
+	named := len(p.Caps) > 0 && s.CapID != ""
+	c := directory.Capability{Name: s.Name, Description: s.Description, Tags: s.Tags, In: s.In, Out: s.Out}
+	if named && !slices.Contains(p.Caps, s.CapID) || !p.suits(&c, normaliseTags(s.Tags)) {
 		return 0
 	}
-	if f.Text == "" || len(f.Caps) > 0 {
+	if named || p.Text == "" {
 		return fullMyriad
 	}
-	return textConfidence(queryTerms(f.Text), &c)
+	return p.textConfidence(&c)
 }
 
-func textConfidence(list []string, c *directory.Capability) uint16 {
+func (p *Prepared) textConfidence(c *directory.Capability) uint16 {
 	has, length, pairCounts := bag(c)
-	terms, pairs := readTerms(list, Background), readPairs(list)
-	sum, factor := 0., pairFactor(terms, pairs)
-	for _, t := range terms {
+	sum := 0.
+	for _, t := range p.terms {
 		if w, ok := has[t.text]; ok {
 			sum += t.bg * saturate(w.weight, length)
 		}
 	}
-	for _, p := range pairs {
-		if pairCounts[p.text] > 0 {
-			sum += factor * p.bg
+	for _, t := range p.pairs {
+		if pairCounts[t.text] > 0 {
+			sum += p.pairFactor * t.bg
 		}
 	}
-	return myriad(sum, totalBackground(terms))
+	return myriad(sum, p.total)
 }

@@ -11,12 +11,15 @@ import (
 // adds a small segment or marks documents dead, and now and then the last segments become one. So an agent costs the logarithm
 // of the directory's size on average, and a reader only loads a pointer. The zero Index is empty and ready.
 type Index struct {
-	now atomic.Pointer[view]
+	now    atomic.Pointer[view]
+	boards [4]atomic.Pointer[board] // not in use by a reader
 }
 
 // view is one state of the index.
 type view struct {
 	parts   []*part
+	first   []int // of each part: how many documents are in the parts before it
+	docs    int   // in all parts, the dead too
 	live    int
 	length  int64
 	bigrams int64
@@ -78,6 +81,8 @@ func without(parts []*part, aic string) []*part {
 func (x *Index) publish(parts []*part) {
 	v := &view{parts: compact(parts)}
 	for _, p := range v.parts {
+		v.first = append(v.first, v.docs)
+		v.docs += len(p.docs)
 		v.live += p.live
 		v.length += p.length
 		v.bigrams += p.bigrams

@@ -32,24 +32,34 @@ type Query struct {
 	Accept func(*directory.Capability) bool
 }
 
-// fits says whether a document passes the hard filters.
-func (q *filter) fits(d *document) bool {
-	c := &d.cap
-	return (len(q.Caps) == 0 || slices.Contains(q.Caps, c.CapID)) &&
-		!slices.Contains(q.Exclude, c.AIC) &&
-		hasTags(d.tags, q.tags) && meets(q.In, c.In) && meets(q.Out, c.Out) &&
-		(q.Accept == nil || q.Accept(c))
-}
-
-// filter is a query with what is computed once.
-type filter struct {
+// Prepared is a query with what is computed of it once. It does not change, and any number of goroutines may use it.
+type Prepared struct {
 	Query
-	tags []string
+	tags         []string
+	terms, pairs []queryTerm
+	total        float64 // background idf of the terms
+	pairFactor   float64
 }
 
-func newFilter(q Query) *filter {
+// Prepare reads a query, whose lists must not change while the result is in use.
+func Prepare(q Query) *Prepared {
+	list := queryTerms(q.Text)
 	q.Text = strings.TrimSpace(q.Text)
-	return &filter{q, normaliseTags(q.Tags)}
+	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), terms: readTerms(list, Background), pairs: readPairs(list)}
+	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
+	return p
+}
+
+// fits says whether a document passes the hard filters.
+func (p *Prepared) fits(d *document) bool {
+	c := &d.cap
+	return (len(p.Caps) == 0 || slices.Contains(p.Caps, c.CapID)) && !slices.Contains(p.Exclude, c.AIC) &&
+		p.suits(c, d.tags) && (p.Accept == nil || p.Accept(c))
+}
+
+// suits says whether a capability is of the kind that is asked for, whoever has it.
+func (p *Prepared) suits(c *directory.Capability, tags []string) bool {
+	return hasTags(tags, p.tags) && meets(p.In, c.In) && meets(p.Out, c.Out)
 }
 
 func normaliseTags(tags []string) []string {

@@ -42,8 +42,6 @@ type account struct {
 	text, bigram float64
 	conf, found  float64 // sums of background idf: saturated, and of terms found at all
 	structured   float64
-	touched      bool
-	refused      bool // by a hard filter
 }
 
 // hit is one ranked document.
@@ -58,11 +56,15 @@ func (h *hit) score() float64 { return h.text + h.bigram + h.structured }
 // Resolve is the best capabilities for a request, best first: by score, then by Capability Identifier. Everything is ranked
 // before a limit is applied.
 func (x *Index) Resolve(q Query) []directory.Candidate {
-	v := x.view()
-	list := queryTerms(q.Text)
-	r := &ranking{view: v, filter: newFilter(q), terms: readTerms(list, Background), pairs: readPairs(list)}
+	r := &ranking{view: x.view(), Prepared: Prepare(q)}
+	r.board = x.takeBoard(r.docs)
+	defer x.giveBack(r.board)
 	if r.Text != "" || len(r.Caps) > 0 {
-		r.scoreText(identifiers(r.Text))
+		r.idents = identifiers(r.Text)
+		r.scoreTerms()
+		r.scorePairs()
+		r.scoreIdentifiers()
+		r.takeNamed()
 	} else if len(r.Tags) > 0 {
 		r.takeAll()
 	}
@@ -71,47 +73,28 @@ func (x *Index) Resolve(q Query) []directory.Candidate {
 
 type ranking struct {
 	*view
-	*filter
-	terms, pairs []queryTerm
-	hits         []hit
+	*Prepared
+	*board
+	idents []string
 }
 
 // takeAll answers a request of tags only: what passes the filters fits, all alike.
 func (r *ranking) takeAll() {
-	for _, p := range r.parts {
+	for i, p := range r.parts {
 		for id := range p.docs {
-			if !p.isDead(uint32(id)) && r.fits(&p.docs[id]) {
-				r.hits = append(r.hits, hit{p, uint32(id), account{structured: 1, touched: true}})
-			}
-		}
-	}
-}
-
-// scoreText fills one account for each document of each part, term by term.
-func (r *ranking) scoreText(idents []string) {
-	accounts := make([][]account, len(r.parts))
-	for i, p := range r.parts {
-		accounts[i] = make([]account, len(p.docs))
-	}
-	r.scoreTerms(accounts)
-	r.scorePairs(accounts)
-	r.scoreIdentifiers(accounts, idents)
-	r.takeNamed(accounts)
-	for i, p := range r.parts {
-		for id := range accounts[i] {
-			if a := &accounts[i][id]; a.touched && !a.refused {
-				r.hits = append(r.hits, hit{p, uint32(id), *a})
+			if a := r.open(i, uint32(id)); a != nil {
+				a.structured = 1
 			}
 		}
 	}
 }
 
 // takeNamed makes every capability that the request names a hit; the text then only orders them.
-func (r *ranking) takeNamed(accounts [][]account) {
+func (r *ranking) takeNamed() {
 	for _, id := range r.Caps {
 		for i, p := range r.parts {
 			if doc, ok := p.byCap[id]; ok {
-				if a := r.open(p, accounts[i], doc); a != nil {
+				if a := r.open(i, doc); a != nil {
 					a.structured++
 				}
 			}
@@ -120,16 +103,19 @@ func (r *ranking) takeNamed(accounts [][]account) {
 }
 
 // open is the account of a document that may be scored, nil for one that a filter holds back.
-func (r *ranking) open(p *part, accounts []account, doc uint32) *account {
-	a := &accounts[doc]
-	if !a.touched {
-		a.touched = true
-		a.refused = p.isDead(doc) || !r.fits(&p.docs[doc])
+func (r *ranking) open(part int, doc uint32) *account {
+	s := &r.slots[r.first[part]+int(doc)]
+	if s.round != r.round {
+		*s = slot{round: r.round, hit: refused}
+		if p := r.parts[part]; !p.isDead(doc) && r.fits(&p.docs[doc]) {
+			s.hit = int32(len(r.hits))
+			r.hits = append(r.hits, hit{part: p, doc: doc})
+		}
 	}
-	if a.refused {
+	if s.hit == refused {
 		return nil
 	}
-	return a
+	return &r.hits[s.hit].account
 }
 
 func (r *ranking) idf(df int) float64 {
@@ -140,13 +126,13 @@ func (r *ranking) idf(df int) float64 {
 // bm25 is one term's part: f occurrences in a document of some length relative to the average.
 func bm25(f, length, average float64) float64 { return f * (k1 + 1) / (f + k1*(1-b+b*length/average)) }
 
-func (r *ranking) scoreTerms(accounts [][]account) {
+func (r *ranking) scoreTerms() {
 	average := float64(r.length) / 10 / float64(max(r.live, 1))
 	for _, t := range r.terms {
 		idf := r.idf(r.frequency(t.text, func(p *part) []posting { return p.terms[t.text] }))
 		for i, p := range r.parts {
 			for _, e := range p.terms[t.text] {
-				a := r.open(p, accounts[i], e.doc)
+				a := r.open(i, e.doc)
 				if a == nil {
 					continue
 				}
@@ -166,15 +152,15 @@ func (r *ranking) frequency(term string, of func(*part) []posting) int {
 	return n
 }
 
-func (r *ranking) scorePairs(accounts [][]account) {
-	average, factor := float64(r.bigrams)/float64(max(r.live, 1)), pairFactor(r.terms, r.pairs)
+func (r *ranking) scorePairs() {
+	average := float64(r.bigrams) / float64(max(r.live, 1))
 	for _, t := range r.pairs {
 		idf := r.idf(r.frequency(t.text, func(p *part) []posting { return p.pairs[t.text] }))
 		for i, p := range r.parts {
 			for _, e := range p.pairs[t.text] {
-				if a := r.open(p, accounts[i], e.doc); a != nil {
+				if a := r.open(i, e.doc); a != nil {
 					a.bigram += bigramShare * t.count * idf * bm25(float64(e.weight), float64(p.docs[e.doc].bigrams), average)
-					a.conf += factor * t.bg
+					a.conf += r.pairFactor * t.bg
 				}
 			}
 		}
@@ -182,15 +168,15 @@ func (r *ranking) scorePairs(accounts [][]account) {
 }
 
 // scoreIdentifiers adds what an exact raw name or skill id in the request is worth, whatever the length of the text around it.
-func (r *ranking) scoreIdentifiers(accounts [][]account, idents []string) {
-	for _, raw := range idents {
+func (r *ranking) scoreIdentifiers() {
+	for _, raw := range r.idents {
 		df := 0
 		for _, p := range r.parts {
 			df += len(p.idents[raw])
 		}
 		for i, p := range r.parts {
 			for _, doc := range p.idents[raw] {
-				if a := r.open(p, accounts[i], doc); a != nil {
+				if a := r.open(i, doc); a != nil {
 					a.structured += r.idf(min(df, r.live)) * identWeight * (k1 + 1) / (identWeight + k1)
 				}
 			}
@@ -200,10 +186,9 @@ func (r *ranking) scoreIdentifiers(accounts [][]account, idents []string) {
 
 // candidates sorts the hits, applies the limits and writes the evidence.
 func (r *ranking) candidates() []directory.Candidate {
-	total := totalBackground(r.terms)
 	kept := r.hits[:0]
 	for _, h := range r.hits {
-		if r.confidence(&h, total) >= r.MinScore {
+		if r.confidence(&h) >= r.MinScore {
 			kept = append(kept, h)
 		}
 	}
@@ -220,7 +205,7 @@ func (r *ranking) candidates() []directory.Candidate {
 		}
 		perAIC[c.AIC]++
 		perProvider[c.Provider]++
-		out = append(out, r.candidate(&kept[i], total))
+		out = append(out, r.candidate(&kept[i]))
 	}
 	return out
 }
@@ -249,19 +234,19 @@ func (r *ranking) perAIC() int {
 	return PerAIC
 }
 
-func (r *ranking) candidate(h *hit, total float64) directory.Candidate {
+func (r *ranking) candidate(h *hit) directory.Candidate {
 	d := &h.part.docs[h.doc]
 	return directory.Candidate{
-		Capability: d.cap, Score: h.score(), Confidence: r.confidence(h, total),
+		Capability: d.cap, Score: h.score(), Confidence: r.confidence(h),
 		Evidence: directory.Evidence{
-			Matched: r.matched(h), Structured: r.structured(d), Text: h.text, Bigram: h.bigram, Coverage: myriad(h.found, total),
+			Matched: r.matched(h), Structured: r.structured(d), Text: h.text, Bigram: h.bigram, Coverage: myriad(h.found, r.total),
 		},
 	}
 }
 
 // matched lists the terms found, by field.
 func (r *ranking) matched(h *hit) []directory.FieldMatch {
-	byField := make([][]string, len(fieldNames))
+	var byField [len(fieldNames)][]string
 	for _, t := range r.terms {
 		list := h.part.terms[t.text]
 		i, ok := slices.BinarySearchFunc(list, h.doc, func(e posting, doc uint32) int { return int(e.doc) - int(doc) })
@@ -292,7 +277,7 @@ func (r *ranking) structured(d *document) []string {
 	for _, t := range r.tags {
 		out = append(out, "tag "+t)
 	}
-	for _, raw := range identifiers(r.Text) {
+	for _, raw := range r.idents {
 		if raw == strings.ToLower(d.cap.SkillID) || raw == strings.ToLower(d.cap.Name) {
 			out = append(out, "identifier "+raw)
 		}

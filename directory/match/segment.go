@@ -27,7 +27,7 @@ const (
 	fieldAgent
 )
 
-var fieldNames = []string{"name", "description", "tags", "examples", "agent"}
+var fieldNames = [...]string{"name", "description", "tags", "examples", "agent"}
 
 // posting is one term in one document: its weighted frequency in tenths and the fields that have it.
 type posting struct {

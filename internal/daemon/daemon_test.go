@@ -96,18 +96,16 @@ func TestReadSecret(t *testing.T) {
 
 func TestVerbs(t *testing.T) {
 	run := func(args ...string) int {
-		out := &Output{}
-		root := &cobra.Command{Use: "x"}
-		out.Flag(root)
+		out, root := NewCLI("x", "test")
 		root.AddCommand(&cobra.Command{Use: "do", Args: Args(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error {
 			return out.Print(io.Discard, 1, func(io.Writer) {})
 		}})
 		root.SetArgs(args)
 		root.SetErr(io.Discard)
-		return Execute(root, out)
+		return Execute(root, &out.Output)
 	}
 	for want, calls := range map[int][][]string{
-		ExitDone:  {{"do"}, {"do", "-o", "json"}},
+		ExitDone:  {{"do"}, {"do", "-o", "json"}, {"version"}},
 		ExitUsage: {{"do", "extra"}, {"nothing"}, {"do", "--unknown"}, {"do", "-o", "xml"}},
 	} {
 		for _, args := range calls {

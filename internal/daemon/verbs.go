@@ -16,11 +16,6 @@ import (
 // Output is how a verb prints: people's text, or one JSON value on one line.
 type Output struct{ format string }
 
-// Flag adds -o to a command and everything below it.
-func (o *Output) Flag(cmd *cobra.Command) {
-	cmd.PersistentFlags().StringVarP(&o.format, "output", "o", "text", "text or json")
-}
-
 // JSON says that the caller asked for JSON.
 func (o *Output) JSON() bool { return o.format == "json" }
 

@@ -119,46 +119,16 @@ func (a *agent) Deliver(ctx context.Context, d a2a.Delivery, progress func([]aci
 }
 
 // request builds a semantic request with this agent's defaults.
-func (a *agent) request(q semreq.Query, in local.ResolveRequest) (*semreq.Request, error) {
-	q = q.Normalise()
-	if err := q.Validate(); err != nil {
-		return nil, err
+func (a *agent) request(ask semreq.Ask) (*semreq.Request, error) {
+	if ask.BudgetMS == 0 {
+		ask.BudgetMS = uint64(a.cfg.BudgetMS)
 	}
-	raw, err := q.Encode()
-	if err != nil {
-		return nil, err
-	}
-	hash := semreq.Hash(raw)
-	id := local.NewID()
-	r := &semreq.Request{
-		ReqID: id[:], Query: raw, QHash: hash[:], HopLimit: semreq.DefaultHops,
-		BudgetMS: or(in.BudgetMS, uint64(a.cfg.BudgetMS)), Breadth: or(in.Breadth, semreq.DefaultBreadth), Want: or(in.Want, semreq.DefaultWant),
-	}
-	if in.Parallel {
-		r.Flags |= semreq.FlagParallel
-	}
-	if in.LocalOnly {
-		r.Flags |= semreq.FlagNoForward
-	}
-	if !in.Constraints.Empty() {
-		if r.Constraints, err = frame.Marshal(in.Constraints); err != nil {
-			return nil, err
-		}
-	}
-	return r, r.Validate()
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
+	return ask.Request()
 }
 
 // resolve asks the gateway without wanting a session.
-func (a *agent) resolve(ctx context.Context, in local.ResolveRequest) (*local.ResolveAnswer, error) {
-	r, err := a.request(in.Query, in)
+func (a *agent) resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error) {
+	r, err := a.request(ask)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +137,7 @@ func (a *agent) resolve(ctx context.Context, in local.ResolveRequest) (*local.Re
 	if err != nil {
 		return nil, err
 	}
-	return local.Answer(resp, time.Since(began))
+	return resp.Outcome(time.Since(began), nil)
 }
 
 // Invoke finds an agent for a subtask, opens a session with it, has it do the work, and ends the session.
@@ -196,7 +166,9 @@ func (a *agent) Invoke(ctx context.Context, r task.Request) (task.Result, error)
 
 // provision resolves a subtask's request together with a session for what is found.
 func (a *agent) provision(ctx context.Context, q task.Query, out *task.Result) (*semreq.Result, token.SAT, error) {
-	req, err := a.request(semreq.Query{Text: q.Text, Caps: q.Caps, Classes: q.Classes, Tags: q.Tags, In: q.In, Out: q.Out, Lang: q.Lang}, local.ResolveRequest{})
+	req, err := a.request(semreq.Ask{
+		Query: semreq.Query{Text: q.Text, Caps: q.Caps, Classes: q.Classes, Tags: q.Tags, In: q.In, Out: q.Out, Lang: q.Lang},
+	})
 	if err != nil {
 		return nil, token.SAT{}, err
 	}
@@ -215,8 +187,8 @@ func (a *agent) provision(ctx context.Context, q task.Query, out *task.Result) (
 		return nil, token.SAT{}, err
 	}
 	out.Gateways, out.Hops = resp.Route, max(0, len(resp.Route)-1)
-	if resp.Status != frame.OK {
-		return nil, token.SAT{}, local.Unresolved(resp)
+	if err := resp.Err(); err != nil {
+		return nil, token.SAT{}, err
 	}
 	for _, signed := range resp.Results {
 		res, err := semreq.PeekResult(signed)

@@ -206,12 +206,12 @@ func (a *app) Status() local.Status {
 }
 
 // Resolve implements local.Daemon.
-func (a *app) Resolve(ctx context.Context, r local.ResolveRequest) (*local.ResolveAnswer, error) {
+func (a *app) Resolve(ctx context.Context, r local.ResolveRequest) (*semreq.Outcome, error) {
 	ag, err := a.find(r.Agent)
 	if err != nil {
 		return nil, err
 	}
-	return ag.resolve(ctx, r)
+	return ag.resolve(ctx, r.Ask)
 }
 
 // RunTask implements local.Daemon.

@@ -7,8 +7,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
-	"strings"
-	"time"
 
 	"agentgw/directory/semreq"
 	"agentgw/internal/control"
@@ -18,7 +16,7 @@ import (
 // Daemon is what the socket shows and does.
 type Daemon interface {
 	Status() Status
-	Resolve(ctx context.Context, r ResolveRequest) (*ResolveAnswer, error)
+	Resolve(ctx context.Context, r ResolveRequest) (*semreq.Outcome, error)
 	// RunTask runs a plan; emit is called for each event in order.
 	RunTask(ctx context.Context, r TaskRequest, emit func(TaskEvent)) error
 	Reload(ctx context.Context) error
@@ -47,41 +45,8 @@ type AgentStatus struct {
 
 // ResolveRequest asks the gateway in an agent's name.
 type ResolveRequest struct {
-	Agent       string             `json:"agent,omitempty"`
-	Query       semreq.Query       `json:"query"`
-	Want        uint8              `json:"want,omitempty"`
-	Breadth     uint8              `json:"breadth,omitempty"`
-	Parallel    bool               `json:"parallel,omitempty"`
-	LocalOnly   bool               `json:"local_only,omitempty"`
-	BudgetMS    uint64             `json:"budget_ms,omitempty"`
-	Constraints semreq.Constraints `json:"constraints,omitzero"`
-}
-
-// ResolveAnswer is a resolution.
-type ResolveAnswer struct {
-	Status    string   `json:"status"`
-	Code      string   `json:"code"`
-	Results   []Result `json:"results"`
-	Route     []string `json:"route,omitempty"` // gateways, the resolving one first
-	Hops      int      `json:"hops"`
-	Reasons   []Reason `json:"reasons,omitempty"`
-	ElapsedMS float64  `json:"elapsed_ms"`
-}
-
-// Result is one capability found.
-type Result struct {
-	AIC        string       `json:"aic"`
-	Capability string       `json:"capability"`
-	Gateway    string       `json:"gateway"` // that resolved it
-	Score      uint16       `json:"score"`   // per ten thousand, by that gateway
-	Skill      semreq.Skill `json:"skill"`
-}
-
-// Reason is why a gateway did not answer.
-type Reason struct {
-	Gateway string `json:"gateway,omitempty"`
-	Code    string `json:"code"`
-	Name    string `json:"name"`
+	Agent string `json:"agent,omitempty"`
+	semreq.Ask
 }
 
 // TaskRequest runs a plan, or goes on with a task that was cut short.
@@ -115,52 +80,6 @@ type None struct{}
 func NewID() (id [16]byte) {
 	rand.Read(id[:]) // it never fails
 	return id
-}
-
-// Answer reads a response as the agent's own gateway verified it.
-func Answer(resp *semreq.Response, elapsed time.Duration) (*ResolveAnswer, error) {
-	out := &ResolveAnswer{
-		Status: resp.Status.String(), Code: resp.Status.Hex(), Results: []Result{}, Route: resp.Route,
-		Hops: max(0, len(resp.Route)-1), ElapsedMS: float64(elapsed.Microseconds()) / 1000,
-	}
-	for _, signed := range resp.Results {
-		r, err := semreq.PeekResult(signed)
-		if err != nil {
-			return nil, err
-		}
-		out.Results = append(out.Results, Result{AIC: r.AIC, Capability: r.Cap, Gateway: r.GW, Score: r.Score, Skill: r.Skill})
-	}
-	for _, r := range resp.Reasons {
-		out.Reasons = append(out.Reasons, Reason{Gateway: r.GW, Code: r.Code.Hex(), Name: r.Code.String()})
-	}
-	return out, nil
-}
-
-// Unresolved is the error of a response without a result.
-func Unresolved(resp *semreq.Response) error {
-	what := map[frame.Code]string{
-		frame.NotFound:       "no agent that fits was found",
-		frame.Deadline:       "the gateways on the way did not answer within the budget",
-		frame.UpstreamFailed: "a gateway or the agent itself could not be reached",
-		frame.Overloaded:     "the gateways are overloaded; try again later",
-		frame.ScopeDenied:    "the agent's grant or a peer's policy does not cover this request",
-		frame.PolicyDenied:   "a policy forbids this request",
-	}[resp.Status]
-	if what == "" {
-		what = "the request could not be resolved"
-	}
-	var why []string
-	for _, r := range resp.Reasons {
-		by := r.GW
-		if by == "" {
-			by = "a gateway further on"
-		}
-		why = append(why, by+": "+r.Code.String())
-	}
-	if len(why) > 0 {
-		what += " (" + strings.Join(why, ", ") + ")"
-	}
-	return frame.Errorf(resp.Status, "%s", what)
 }
 
 // Handler is the socket's calls.

@@ -18,7 +18,7 @@ type Gateway interface {
 	Peers() []PeerRow
 	Digests() []DigestRow
 	CreateToken(ctx context.Context, r TokenRequest) (TokenAnswer, error)
-	Resolve(ctx context.Context, r ResolveRequest) (ResolveAnswer, error)
+	Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error)
 	ReloadPeers(ctx context.Context) error
 	Withdraw(ctx context.Context, r WithdrawRequest) error
 }
@@ -98,45 +98,6 @@ type TokenRequest struct {
 type TokenAnswer struct {
 	Token   string    `json:"token"`
 	Expires time.Time `json:"expires"`
-}
-
-// ResolveRequest asks the gateway to resolve in its own name.
-type ResolveRequest struct {
-	Query       semreq.Query       `json:"query"`
-	Want        uint8              `json:"want,omitempty"`
-	Breadth     uint8              `json:"breadth,omitempty"`
-	Parallel    bool               `json:"parallel,omitempty"`
-	LocalOnly   bool               `json:"local_only,omitempty"`
-	BudgetMS    uint64             `json:"budget_ms,omitempty"`
-	Constraints semreq.Constraints `json:"constraints,omitzero"`
-}
-
-// ResolveAnswer is a resolution.
-type ResolveAnswer struct {
-	Status    string   `json:"status"`
-	Code      string   `json:"code"`
-	Results   []Result `json:"results"`
-	Route     []string `json:"route,omitempty"` // gateways, the resolving one first
-	Hops      int      `json:"hops"`
-	Reasons   []Reason `json:"reasons,omitempty"`
-	ElapsedMS uint64   `json:"elapsed_ms"`
-}
-
-// Result is one capability found.
-type Result struct {
-	AIC        string       `json:"aic"`
-	Capability string       `json:"capability"`
-	Domain     string       `json:"domain"`
-	Gateway    string       `json:"gateway"`
-	Score      uint16       `json:"score"` // per ten thousand, by its own gateway
-	Skill      semreq.Skill `json:"skill"`
-}
-
-// Reason is why a gateway did not answer.
-type Reason struct {
-	Gateway string `json:"gateway,omitempty"`
-	Code    string `json:"code"`
-	Name    string `json:"name"`
 }
 
 // WithdrawRequest takes an agent out of the directory for good.

@@ -93,61 +93,14 @@ func (a *app) CreateToken(ctx context.Context, r admin.TokenRequest) (admin.Toke
 }
 
 // Resolve implements admin.Gateway: the gateway is an agent too, and asks in its own name.
-func (a *app) Resolve(ctx context.Context, r admin.ResolveRequest) (admin.ResolveAnswer, error) {
-	q := r.Query.Normalise()
-	if err := q.Validate(); err != nil {
-		return admin.ResolveAnswer{}, err
-	}
-	raw, err := q.Encode()
+func (a *app) Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error) {
+	req, err := ask.Request()
 	if err != nil {
-		return admin.ResolveAnswer{}, err
+		return nil, err
 	}
-	hash, id := semreq.Hash(raw), newID()
-	req := &semreq.Request{
-		ReqID: id[:], Query: raw, QHash: hash[:], HopLimit: semreq.DefaultHops, BudgetMS: or(r.BudgetMS, semreq.DefaultBudgetMS),
-		Breadth: or(r.Breadth, semreq.DefaultBreadth), Want: or(r.Want, semreq.DefaultWant),
-	}
-	if r.Parallel {
-		req.Flags |= semreq.FlagParallel
-	}
-	if r.LocalOnly {
-		req.Flags |= semreq.FlagNoForward
-	}
-	if !r.Constraints.Empty() {
-		if req.Constraints, err = frame.Marshal(r.Constraints); err != nil {
-			return admin.ResolveAnswer{}, err
-		}
-	}
+	began := time.Now()
 	self := relay.Agent{AIC: string(a.home.gateway), Scope: []string{policy.ScopeDiscover}}
-	return a.describe(a.relay.FromAgent(ctx, self, req))
-}
-
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
-}
-
-func (a *app) describe(resp *semreq.Response) (admin.ResolveAnswer, error) {
-	out := admin.ResolveAnswer{
-		Status: resp.Status.String(), Code: resp.Status.Hex(), Results: []admin.Result{}, Route: resp.Route,
-		Hops: max(0, len(resp.Route)-1), ElapsedMS: resp.ElapsedMS,
-	}
-	for _, signed := range resp.Results {
-		res, err := semreq.PeekResult(signed)
-		if err != nil {
-			return out, err
-		}
-		out.Results = append(out.Results, admin.Result{
-			AIC: res.AIC, Capability: res.Cap, Domain: a.trust.DomainOf(res.AIC), Gateway: res.GW, Score: res.Score, Skill: res.Skill,
-		})
-	}
-	for _, r := range resp.Reasons {
-		out.Reasons = append(out.Reasons, admin.Reason{Gateway: r.GW, Code: r.Code.Hex(), Name: r.Code.String()})
-	}
-	return out, nil
+	return a.relay.FromAgent(ctx, self, req).Outcome(time.Since(began), a.trust.DomainOf)
 }
 
 // ReloadPeers implements admin.Gateway: it reads the policy rows again.

@@ -4,7 +4,6 @@ package app
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -287,7 +286,10 @@ func (a *app) peerRows() ([]peering.Row, error) {
 	return rows, nil
 }
 
-func newID() (id [16]byte) {
-	rand.Read(id[:]) // it never fails
-	return id
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
 }

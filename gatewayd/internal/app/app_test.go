@@ -458,7 +458,7 @@ func TestPeersExchangeDigests(t *testing.T) {
 	eventually(t, "digests of two.example at one.example", func() bool {
 		return slices.ContainsFunc(one.app.Digests(), func(d admin.DigestRow) bool { return d.Domain == "two.example" && d.Label == "medicine" })
 	})
-	answer, err := one.app.Resolve(t.Context(), admin.ResolveRequest{Query: query("sore throat remedies")})
+	answer, err := one.app.Resolve(t.Context(), semreq.Ask{Query: semreq.Query{Text: "sore throat remedies"}})
 	if err != nil || answer.Status == "OK" {
 		t.Errorf("an agent that is not attached was offered: %+v %v", answer, err)
 	}
@@ -601,7 +601,5 @@ func TestOwnCertificateIsRenewed(t *testing.T) {
 		t.Error("the certificate is the same after two thirds of its life")
 	}
 }
-
-func query(text string) semreq.Query { return semreq.Query{Text: text} }
 
 func sha(b []byte) [32]byte { return sha256.Sum256(b) }
