@@ -1054,7 +1054,7 @@ func TestOwnDigestsOneBadAmongThem(t *testing.T) {
 				b.ack(1)
 				return err
 			}
-			// The domain's group comes after the bad one in the order of keys or before it: both are published.
+			// Groups before the bad one and after it are published.
 			err := set(wire.Group{Scope: anyScope, Items: labelled("a", "b")}, bad, wire.Group{Scope: listed("a.example"), Items: labelled("c", "d")})
 			if err == nil || !strings.Contains(err.Error(), `bad"`) {
 				t.Errorf("the error does not name what is wrong: %v", err)

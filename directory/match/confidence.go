@@ -51,12 +51,11 @@ func totalBackground(terms []queryTerm) float64 {
 }
 
 // readPairs is the distinct neighbouring pairs of a request, each with the mean background idf of its terms.
-func readPairs(list []string) []queryTerm {
-	out := readTerms(pairs(list), func(p string) float64 {
+func readPairs(list []string, terms []queryTerm) []queryTerm {
+	return readTerms(pairs(list), func(p string) float64 {
 		x, y, _ := strings.Cut(p, " ")
-		return (Background(x) + Background(y)) / 2
+		return (terms[indexTerm(terms, x)].bg + terms[indexTerm(terms, y)].bg) / 2
 	})
-	return out
 }
 
 // pairFactor makes a sum over pairs commensurable with the sum over terms: ½·Σbg(t)/Σbg(p).
@@ -98,7 +97,7 @@ func ScoreText(q Query, s SkillText) uint16 { return Prepare(q).ScoreText(s) }
 func (p *Prepared) ScoreText(s SkillText) uint16 {
 	named := len(p.Caps) > 0 && s.CapID != ""
 	c := directory.Capability{Name: s.Name, Description: s.Description, Tags: s.Tags, In: s.In, Out: s.Out}
-	if named && !slices.Contains(p.Caps, s.CapID) || !p.suits(&c, normaliseTags(s.Tags)) {
+	if named && !slices.Contains(p.Caps, s.CapID) || !p.suits(&c) || len(p.tags) > 0 && !hasTags(normaliseTags(s.Tags), p.tags) {
 		return 0
 	}
 	if named || p.Text == "" {
@@ -108,15 +107,30 @@ func (p *Prepared) ScoreText(s SkillText) uint16 {
 }
 
 func (p *Prepared) textConfidence(c *directory.Capability) uint16 {
-	has, length, pairCounts := bag(c)
+	weights, paired, length := make([]int, len(p.terms)), make([]bool, len(p.pairs)), 0
+	eachField(c, func(list []string, weight int, field uint8) {
+		length += weight * len(list)
+		for i, t := range list {
+			at := indexTerm(p.terms, t)
+			if at < 0 {
+				continue
+			}
+			weights[at] += weight
+			if i > 0 && field&pairFields != 0 && indexTerm(p.terms, list[i-1]) >= 0 {
+				if pair := indexTerm(p.pairs, list[i-1]+" "+t); pair >= 0 {
+					paired[pair] = true
+				}
+			}
+		}
+	})
 	sum := 0.
-	for _, t := range p.terms {
-		if w, ok := has[t.text]; ok {
-			sum += t.bg * saturate(w.weight, length)
+	for i, t := range p.terms {
+		if weights[i] > 0 {
+			sum += t.bg * saturate(weights[i], length)
 		}
 	}
-	for _, t := range p.pairs {
-		if pairCounts[t.text] > 0 {
+	for i, t := range p.pairs {
+		if paired[i] {
 			sum += p.pairFactor * t.bg
 		}
 	}

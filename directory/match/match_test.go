@@ -342,10 +342,20 @@ func BenchmarkResolve4k(b *testing.B) {
 func BenchmarkScoreText(b *testing.B) {
 	c := town()[0]
 	s := SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags, In: c.In, Out: c.Out}
-	b.ReportAllocs()
-	for b.Loop() {
-		ScoreText(Query{Text: "medicine for a sore throat, delivered today"}, s)
-	}
+	q := Query{Text: "medicine for a sore throat, delivered today"}
+	b.Run("query", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			ScoreText(q, s)
+		}
+	})
+	b.Run("prepared", func(b *testing.B) {
+		p := Prepare(q)
+		b.ReportAllocs()
+		for b.Loop() {
+			p.ScoreText(s)
+		}
+	})
 }
 
 // BenchmarkPut4k registers 4,000 agents one by one; the time is of all of them.

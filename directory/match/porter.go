@@ -7,14 +7,18 @@ import "strings"
 // porter lacks these three, and Snowball English is another algorithm; digests and background ranks need exactly this one.
 // Every character but a, e, i, o, u and a y after a consonant is a consonant.
 func stem(s string) string {
-	w := word(s)
 	if len(s) <= 2 {
 		return s
 	}
 	if !ascii(s) {
 		return stemRunes(s)
 	}
-	return string(w.stem())
+	var letters [32]byte // most words fit, and most stems are the beginning of their word
+	w := word(append(letters[:0], s...)).stem()
+	if len(w) <= len(s) && s[:len(w)] == string(w) {
+		return s[:len(w)]
+	}
+	return string(w)
 }
 
 // stemRunes stems a word of other letters: each becomes one consonant, which is all that the algorithm knows of it.

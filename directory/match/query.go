@@ -45,7 +45,8 @@ type Prepared struct {
 func Prepare(q Query) *Prepared {
 	list := queryTerms(q.Text)
 	q.Text = strings.TrimSpace(q.Text)
-	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), terms: readTerms(list, Background), pairs: readPairs(list)}
+	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), terms: readTerms(list, Background)}
+	p.pairs = readPairs(list, p.terms)
 	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
 	return p
 }
@@ -54,12 +55,12 @@ func Prepare(q Query) *Prepared {
 func (p *Prepared) fits(d *document) bool {
 	c := &d.cap
 	return (len(p.Caps) == 0 || slices.Contains(p.Caps, c.CapID)) && !slices.Contains(p.Exclude, c.AIC) &&
-		p.suits(c, d.tags) && (p.Accept == nil || p.Accept(c))
+		hasTags(d.tags, p.tags) && p.suits(c) && (p.Accept == nil || p.Accept(c))
 }
 
-// suits says whether a capability is of the kind that is asked for, whoever has it.
-func (p *Prepared) suits(c *directory.Capability, tags []string) bool {
-	return hasTags(tags, p.tags) && meets(p.In, c.In) && meets(p.Out, c.Out)
+// suits says whether a capability takes and gives what the asker can.
+func (p *Prepared) suits(c *directory.Capability) bool {
+	return meets(p.In, c.In) && meets(p.Out, c.Out)
 }
 
 func normaliseTags(tags []string) []string {

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"container/heap"
 	"math"
 	"slices"
 	"strings"
@@ -26,15 +27,19 @@ type queryTerm struct {
 
 // readTerms is the distinct terms of a list in order, with their background idf.
 func readTerms(list []string, bg func(string) float64) []queryTerm {
-	var out []queryTerm
+	out := make([]queryTerm, 0, len(list))
 	for _, t := range list {
-		if i := slices.IndexFunc(out, func(q queryTerm) bool { return q.text == t }); i >= 0 {
+		if i := indexTerm(out, t); i >= 0 {
 			out[i].count = min(out[i].count+1, maxQueryTF)
 		} else {
 			out = append(out, queryTerm{t, 1, bg(t)})
 		}
 	}
 	return out
+}
+
+func indexTerm(list []queryTerm, term string) int {
+	return slices.IndexFunc(list, func(q queryTerm) bool { return q.text == term })
 }
 
 // account is what a document has gathered.
@@ -184,40 +189,45 @@ func (r *ranking) scoreIdentifiers() {
 	}
 }
 
-// candidates sorts the hits, applies the limits and writes the evidence.
+// candidates takes the best hits, applies the limits and writes the evidence.
 func (r *ranking) candidates() []directory.Candidate {
-	kept := r.hits[:0]
-	for _, h := range r.hits {
-		if r.confidence(&h) >= r.MinScore {
-			kept = append(kept, h)
-		}
-	}
-	slices.SortFunc(kept, compareHits)
+	left := byRank(slices.DeleteFunc(r.hits, func(h hit) bool { return r.confidence(&h) < r.MinScore }))
+	heap.Init(&left)
 	var out []directory.Candidate
 	perAIC, perProvider := map[string]int{}, map[string]int{}
-	for i := range kept {
-		if len(out) == r.limit() {
-			break
-		}
-		c := &kept[i].part.docs[kept[i].doc].cap
+	for ; len(left) > 0 && len(out) < r.limit(); heap.Pop(&left) {
+		c := &left[0].part.docs[left[0].doc].cap
 		if len(r.Caps) == 0 && (perAIC[c.AIC] == r.perAIC() || perProvider[c.Provider] == max(PerProvider, r.perAIC())) {
 			continue
 		}
 		perAIC[c.AIC]++
 		perProvider[c.Provider]++
-		out = append(out, r.candidate(&kept[i]))
+		out = append(out, r.candidate(&left[0]))
 	}
 	return out
 }
 
-func compareHits(x, y hit) int {
-	if s, t := x.score(), y.score(); s != t {
-		if s > t {
-			return -1
-		}
-		return 1
+// byRank is a heap of hits, the best first: a few are wanted of many.
+type byRank []hit
+
+func (l byRank) Len() int { return len(l) }
+
+func (l byRank) Less(i, j int) bool {
+	if s, t := l[i].score(), l[j].score(); s != t {
+		return s > t
 	}
-	return strings.Compare(x.part.docs[x.doc].cap.CapID, y.part.docs[y.doc].cap.CapID)
+	return l[i].part.docs[l[i].doc].cap.CapID < l[j].part.docs[l[j].doc].cap.CapID
+}
+
+func (l byRank) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+
+// Push is there for heap.Interface.
+func (l *byRank) Push(h any) { *l = append(*l, h.(hit)) }
+
+// Pop drops the last one, which [heap.Pop] has made the best.
+func (l *byRank) Pop() any {
+	*l = (*l)[:len(*l)-1]
+	return nil
 }
 
 func (r *ranking) limit() int {

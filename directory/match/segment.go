@@ -64,31 +64,38 @@ type weighted struct {
 	fields uint8
 }
 
-// bag reads the fields of a capability: each term's weighted frequency in tenths, the length of all, the neighbouring pairs.
-// A name counts each of its words once, so that repeating one gains nothing.
+// eachField reads the fields of a capability. A name counts each of its words once, so that repeating one gains nothing.
+func eachField(c *directory.Capability, read func(terms []string, weight int, field uint8)) {
+	read(distinct(Terms(c.Name)), weightName, fieldName)
+	read(Terms(c.Description), weightDescription, fieldDescription)
+	for _, t := range c.Tags {
+		read(Terms(t), weightTags, fieldTags)
+	}
+	for _, e := range c.Examples {
+		read(Terms(e), weightExamples, fieldExamples)
+	}
+	read(distinct(Terms(c.AgentName)), weightAgentName, fieldAgent)
+	read(Terms(c.AgentDescription), weightAgentText, fieldAgent)
+}
+
+// pairFields are the fields whose neighbouring pairs count.
+const pairFields = fieldName | fieldDescription
+
+// bag is a capability's terms with their weighted frequency in tenths, the length of all, and the neighbouring pairs.
 func bag(c *directory.Capability) (terms map[string]weighted, length int, pairCounts map[string]int) {
 	terms, pairCounts = map[string]weighted{}, map[string]int{}
-	add := func(list []string, weight int, field uint8) {
+	eachField(c, func(list []string, weight int, field uint8) {
 		for _, t := range list {
 			w := terms[t]
 			terms[t] = weighted{w.weight + weight, w.fields | field}
-			length += weight
 		}
-	}
-	name, description := distinct(Terms(c.Name)), Terms(c.Description)
-	add(name, weightName, fieldName)
-	add(description, weightDescription, fieldDescription)
-	for _, t := range c.Tags {
-		add(Terms(t), weightTags, fieldTags)
-	}
-	for _, e := range c.Examples {
-		add(Terms(e), weightExamples, fieldExamples)
-	}
-	add(distinct(Terms(c.AgentName)), weightAgentName, fieldAgent)
-	add(Terms(c.AgentDescription), weightAgentText, fieldAgent)
-	for _, p := range append(pairs(name), pairs(description)...) {
-		pairCounts[p]++
-	}
+		length += weight * len(list)
+		if field&pairFields != 0 {
+			for _, p := range pairs(list) {
+				pairCounts[p]++
+			}
+		}
+	})
 	return terms, length, pairCounts
 }
 
@@ -108,6 +115,9 @@ func (s *segment) add(c directory.Capability) {
 	terms, length, pairCounts := bag(&c)
 	d := document{cap: c, tags: normaliseTags(c.Tags), length: max(length, 1)}
 	for t, w := range terms {
+		if _, known := s.terms[t]; !known {
+			t = strings.Clone(t) // the table outlives the text that the term is cut from
+		}
 		s.terms[t] = append(s.terms[t], posting{id, uint16(min(w.weight, 1<<16-1)), w.fields})
 	}
 	for p, n := range pairCounts {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -18,8 +19,9 @@ const (
 
 // Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
 func Terms(text string) []string {
-	var out []string
-	for _, w := range words(text) {
+	list := words(text)
+	out := make([]string, 0, len(list))
+	for _, w := range list {
 		if stopWords[w] {
 			continue
 		}
@@ -43,42 +45,48 @@ func CapabilityTerms(c directory.Capability) []string {
 // a small letter (ASCII), and at everything that is neither letter nor number. Hidden and bidirectional controls vanish.
 func words(text string) []string {
 	if !ascii(text) {
-		text = norm.NFKC.String(text)
+		text = strings.Map(visible, norm.NFKC.String(text))
 	}
-	var out []string
-	runes := []rune(text)
-	runes = slices.DeleteFunc(runes, func(r rune) bool { return unicode.Is(unicode.Cf, r) })
+	out := make([]string, 0, len(text)/6+1)
 	start := 0
 	flush := func(end int) {
 		if end > start {
-			out = append(out, strings.ToLower(string(runes[start:end])))
+			out = append(out, strings.ToLower(text[start:end]))
 		}
 	}
-	for i, r := range runes {
+	for i, r := range text {
 		switch {
 		case !unicode.IsLetter(r) && !unicode.IsNumber(r):
 			flush(i)
-			start = i + 1
-		case i > start && camelCut(runes, i):
+			start = i + utf8.RuneLen(r)
+		case i > start && camelCut(text, i):
 			flush(i)
 			start = i
 		}
 	}
-	flush(len(runes))
+	flush(len(text))
 	return out
 }
 
-// camelCut says whether a word begins at i inside a run of letters: parse|HTTP|Response2|XML.
-func camelCut(runes []rune, i int) bool {
-	before, at := runes[i-1], runes[i]
+// visible drops the controls of format.
+func visible(r rune) rune {
+	if unicode.Is(unicode.Cf, r) {
+		return -1
+	}
+	return r
+}
+
+// camelCut says whether a word begins at byte i inside a run of letters: parse|HTTP|Response2|XML.
+func camelCut(s string, i int) bool {
+	before, at := s[i-1], s[i]
 	if !capital(at) {
 		return false
 	}
-	return small(before) || before >= '0' && before <= '9' || capital(before) && i+1 < len(runes) && small(runes[i+1])
+	return small(before) || before >= '0' && before <= '9' || capital(before) && i+1 < len(s) && small(s[i+1])
 }
 
-func capital(r rune) bool { return r >= 'A' && r <= 'Z' }
-func small(r rune) bool   { return r >= 'a' && r <= 'z' }
+func capital(c byte) bool { return c >= 'A' && c <= 'Z' }
+func small(c byte) bool   { return c >= 'a' && c <= 'z' }
 
 // appendPairsOfCharacters adds the character pairs of each run of a script that writes no spaces between words.
 func appendPairsOfCharacters(out []string, w string) []string {
@@ -118,9 +126,8 @@ func looksLikeIdentifier(t string) bool {
 	if strings.ContainsAny(t, "._:/-") {
 		return true
 	}
-	runes := []rune(t)
-	for i := 1; i < len(runes); i++ {
-		if camelCut(runes, i) {
+	for i := 1; i < len(t); i++ {
+		if camelCut(t, i) {
 			return true
 		}
 	}

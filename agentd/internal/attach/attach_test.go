@@ -1,0 +1,322 @@
+package attach
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
+)
+
+// fake is a gateway that answers as a test tells it to.
+type fake struct {
+	t      *testing.T
+	domain *identitytest.Domain
+	ep     *endpoint.Endpoint
+	attach func(*arp.Attach) *arp.Attached
+	answer func(*semreq.Request) *semreq.Response
+	enrol  func(*arp.Enrol) frame.Message
+
+	acks    chan arp.OfferAck
+	mu      sync.Mutex
+	streams []*endpoint.Stream // control streams, the newest last
+}
+
+func newFake(t *testing.T) *fake {
+	t.Helper()
+	f := &fake{t: t, domain: identitytest.New(t, "home.example", "A1"), acks: make(chan arp.OfferAck, 8)}
+	f.attach = func(*arp.Attach) *arp.Attached { return &arp.Attached{KeepaliveMS: 20_000, OfflineMS: 45_000} }
+	cert := f.domain.Certificate(t, f.domain.Gateway)
+	var err error
+	f.ep, err = endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", HandshakeRate: 1000, HandshakeBurst: 1000, Faces: []endpoint.Face{{
+		ALPN: frame.ALPNControl,
+		Credentials: func(string) (endpoint.Credentials, error) {
+			return endpoint.Credentials{Certificate: cert, Verify: func(tls.ConnectionState) error { return nil }}, nil
+		},
+		Serve: f.serve,
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		f.ep.Close(ctx)
+	})
+	return f
+}
+
+func (f *fake) serve(ctx context.Context, c *endpoint.Conn) {
+	c.Serve(ctx, endpoint.Handlers{
+		frame.StreamControl: f.control,
+		frame.StreamRequest: func(_ context.Context, s *endpoint.Stream) {
+			var r semreq.Request
+			if s.ReadMessage(5*time.Second, &r) == nil {
+				if out := f.answer(&r); out != nil {
+					s.WriteMessage(5*time.Second, out)
+					s.CloseWrite()
+				} else {
+					<-s.Context().Done() // the asker gives up
+				}
+			}
+		},
+		frame.StreamRegistration: func(_ context.Context, s *endpoint.Stream) {
+			var m arp.Enrol
+			if s.ReadMessage(5*time.Second, &m) == nil {
+				s.WriteMessage(5*time.Second, f.enrol(&m))
+				s.CloseWrite()
+			}
+		},
+	})
+}
+
+func (f *fake) control(_ context.Context, s *endpoint.Stream) {
+	var m arp.Attach
+	if s.ReadMessage(5*time.Second, &m) != nil {
+		return
+	}
+	s.WriteMessage(5*time.Second, f.attach(&m))
+	f.mu.Lock()
+	f.streams = append(f.streams, s)
+	f.mu.Unlock()
+	for {
+		var ack arp.OfferAck
+		if s.ReadMessage(time.Minute, &ack) != nil {
+			return
+		}
+		f.acks <- ack
+	}
+}
+
+func (f *fake) newest() *endpoint.Stream {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.streams) == 0 {
+		return nil
+	}
+	return f.streams[len(f.streams)-1]
+}
+
+// client makes an agent of the fake's domain and runs it.
+func (f *fake) client(t *testing.T, offered func([16]byte, []byte) frame.Code) *Client {
+	t.Helper()
+	ep, err := endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", Profile: endpoint.Agent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := f.domain.AIC(t)
+	c, err := New(Config{
+		Endpoint: ep, Gateway: f.ep.Addr().String(), AIC: string(id), Certificate: f.domain.Certificate(t, id), Trust: f.domain.Trust(t),
+		Listening: func() []semreq.Endpoint {
+			return []semreq.Endpoint{{Host: "127.0.0.1", Port: 1, ALPN: frame.ALPNAgent}}
+		},
+		Offered: offered, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		ep.Close(ctx)
+	})
+	return c
+}
+
+func wait(t *testing.T, c *Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.WaitAttached(ctx); err != nil {
+		_, why := c.Attached()
+		t.Fatal(err, why)
+	}
+}
+
+func ask(t *testing.T, budget uint64) *semreq.Request {
+	t.Helper()
+	r, err := semreq.Ask{Query: semreq.Query{Text: "x"}, BudgetMS: budget}.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestOffersAreAcknowledged(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, func(cti [16]byte, sat []byte) frame.Code {
+		if string(sat) == "good" {
+			return frame.OK
+		}
+		return frame.TokenInvalid
+	})
+	wait(t, c)
+	for sat, want := range map[string]frame.Code{"good": frame.OK, "bad": frame.TokenInvalid} {
+		f.newest().WriteMessage(5*time.Second, &arp.SessionOffer{CTI: make([]byte, 16), SAT: []byte(sat)})
+		ack := <-f.acks
+		if ack.Code != want || len(ack.Endpoints) != 1 {
+			t.Errorf("%s: %+v", sat, ack)
+		}
+	}
+	c.OfferUsed([16]byte{7})
+	if ack := <-f.acks; ack.Code != frame.TokenReplayed || ack.CTI[0] != 7 {
+		t.Errorf("used offer: %+v", ack)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	if _, err := c.Resolve(t.Context(), ask(t, 1000)); err == nil {
+		wait(t, c) // it may have attached already
+	} else if frame.CodeOf(err) != frame.UpstreamFailed || !strings.Contains(err.Error(), "not attached") {
+		t.Errorf("before it is attached: %v", err)
+	}
+	wait(t, c)
+	f.answer = func(r *semreq.Request) *semreq.Response {
+		return &semreq.Response{ReqID: r.ReqID, Status: frame.NotFound}
+	}
+	if out, err := c.Resolve(t.Context(), ask(t, 1000)); err != nil || out.Status != frame.NotFound {
+		t.Error(out, err)
+	}
+	f.answer = func(*semreq.Request) *semreq.Response { return nil }
+	began := time.Now()
+	if _, err := c.Resolve(t.Context(), ask(t, 100)); frame.CodeOf(err) != frame.Deadline || time.Since(began) > 3*time.Second {
+		t.Errorf("a gateway that is silent: %v after %v", err, time.Since(began))
+	}
+	f.answer = func(*semreq.Request) *semreq.Response { return &semreq.Response{ReqID: []byte{1}} }
+	if _, err := c.Resolve(t.Context(), ask(t, 1000)); frame.CodeOf(err) != frame.Malformed {
+		t.Errorf("an answer over its limits: %v", err)
+	}
+}
+
+func TestAttachesAgain(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	f.newest().Conn().Close(frame.Shutdown, "")
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		f.mu.Lock()
+		n := len(f.streams)
+		f.mu.Unlock()
+		if n == 2 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the client has not come back")
+		}
+	}
+	wait(t, c)
+}
+
+func TestRefusedAttachmentSaysWhy(t *testing.T) {
+	f := newFake(t)
+	f.attach = func(*arp.Attach) *arp.Attached { return &arp.Attached{Code: frame.IdentityMismatch} }
+	c := f.client(t, nil)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if up, err := c.Attached(); !up && frame.CodeOf(err) == frame.IdentityMismatch {
+			return
+		} else if time.Now().After(end) {
+			t.Fatal(up, err)
+		}
+	}
+}
+
+// The agent trusts gateways of its own domain and nobody else.
+func TestImpostorGateway(t *testing.T) {
+	f := newFake(t)
+	c := &Client{}
+	for _, cert := range []tls.Certificate{f.domain.Certificate(t, f.domain.Gateway), f.domain.Certificate(t, f.domain.AIC(t))} {
+		verify := f.domain.Trust(t).Verify(x509.ExtKeyUsageServerAuth, c.role)
+		var chain []*x509.Certificate
+		for _, der := range cert.Certificate {
+			parsed, err := x509.ParseCertificate(der)
+			if err != nil {
+				t.Fatal(err)
+			}
+			chain = append(chain, parsed)
+		}
+		id, _ := identity.AICOf(chain[0])
+		err := verify(tls.ConnectionState{PeerCertificates: chain})
+		if isGateway := id == f.domain.Gateway; (err == nil) != isGateway {
+			t.Errorf("gateway %v: %v", isGateway, err)
+		}
+	}
+}
+
+func TestEnrol(t *testing.T) {
+	f := newFake(t)
+	spki, err := identity.SPKIHash(f.domain.Certificate(t, f.domain.Gateway).Leaf.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep, err := endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", Profile: endpoint.Agent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ep.Close(t.Context())
+	addr := f.ep.Addr()
+	tok := arp.Token{
+		Secret: make([]byte, 32), GatewayPK: spki[:], Addresses: []arp.HostPort{{Host: addr.Addr().String(), Port: addr.Port()}},
+		Exp: uint64(time.Now().Add(time.Minute).Unix()),
+	}
+	e := Enrolment{Token: tok, Key: identitytest.NewKey(t), Draft: []byte("{}")}
+	if _, _, err := Enrol(t.Context(), ep, e); frame.CodeOf(err) != frame.IdentityMismatch && frame.CodeOf(err) != frame.UpstreamFailed {
+		t.Errorf("a gateway with another key than the token names: %v", err)
+	}
+	// The fake makes a certificate of its own for each start: pin what it shows.
+	c, err := ep.Dial(t.Context(), addr.String(), frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: f.domain.Certificate(t, f.domain.AIC(t)), Verify: func(tls.ConnectionState) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := c.PeerSPKI()
+	c.Close(frame.OK, "")
+	e.Token.GatewayPK = shown[:]
+	f.enrol = func(m *arp.Enrol) frame.Message {
+		if _, err := identity.ParseCSR(m.CSR); err != nil {
+			return arp.Refusal(err)
+		}
+		return &arp.Enrolled{AIC: "A", Chain: [][]byte{{1}}, Bundle: []byte{1}, ACS: []byte("{}"), Grant: []byte{1}}
+	}
+	if done, at, err := Enrol(t.Context(), ep, e); err != nil || done.AIC != "A" || at != addr.String() {
+		t.Error(done, at, err)
+	}
+	f.enrol = func(*arp.Enrol) frame.Message {
+		a := arp.Refusal(frame.Errorf(frame.ReqInvalid, "ACS: wrong"))
+		a.AddDetail("skills[0]: an id is due", frame.ReqInvalid)
+		return a
+	}
+	_, _, err = Enrol(t.Context(), ep, e)
+	var refused *Refused
+	if !errors.As(err, &refused) || frame.CodeOf(err) != frame.ReqInvalid || !strings.Contains(err.Error(), "skills[0]") {
+		t.Errorf("refusal: %v", err)
+	}
+	e.Token.Exp = 1
+	if _, _, err := Enrol(t.Context(), ep, e); frame.CodeOf(err) != frame.TokenExpired {
+		t.Errorf("expired token: %v", err)
+	}
+	e.Token.Exp, e.Token.Addresses = tok.Exp, []arp.HostPort{{Host: "127.0.0.1", Port: 1}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, _, err := Enrol(ctx, ep, e); frame.CodeOf(err) != frame.UpstreamFailed {
+		t.Errorf("nobody at the address: %v", err)
+	}
+}
