@@ -38,6 +38,7 @@ type Session struct {
 	remote  session.Remote
 	cap     string
 	leader  bool
+	init    *wire.SessionInit // what a leader opens with
 
 	outbox   chan wire.Message
 	kick     chan struct{} // the machine's next deadline may have changed
@@ -100,13 +101,23 @@ func (s *Session) Close(code frame.Code) {
 	<-s.done
 }
 
-// step gives the machine one event and carries out what comes of it.
+// step gives the machine one event and carries out what comes of it. Frames are queued before the next event can be taken, so
+// that they leave in the order of the states that they belong to.
 func (s *Session) step(ev session.Event) error {
 	s.mu.Lock()
 	effects, err := s.machine.Step(ev, time.Now())
+	queued := true
+	for _, e := range effects {
+		if m := s.frameOf(e); m != nil {
+			queued = s.queue(m) && queued
+		}
+	}
 	s.mu.Unlock()
 	for _, e := range effects {
 		s.carryOut(e)
+	}
+	if !queued {
+		s.stalled()
 	}
 	select {
 	case s.kick <- struct{}{}:
@@ -115,31 +126,45 @@ func (s *Session) step(ev session.Event) error {
 	return err
 }
 
+// frameOf is what an effect sends; nil where it sends nothing.
+func (s *Session) frameOf(e session.Effect) wire.Message {
+	switch e := e.(type) {
+	case session.SendInit:
+		return s.init
+	case session.SendAccept:
+		return &wire.SessionAccept{Sid: s.sid, Params: e.Params, SessExp: uint64(e.Until.Unix())}
+	case session.SendReject:
+		return &wire.SessionReject{Sid: s.sid, Code: e.Code, RetryAfterMS: uint64(e.RetryAfter.Milliseconds())}
+	case session.SendTerminate:
+		return &wire.SessionTerminate{Sid: s.sid, Code: e.Code}
+	case session.SendKeepalive:
+		return wire.NewKeepalive(e.TimestampMS, e.EchoMS)
+	}
+	return nil
+}
+
+// carryOut does what is not sending. Package a2a itself runs the checks of CheckInit, and the machine alone enforces StopData.
 func (s *Session) carryOut(e session.Effect) {
 	switch e := e.(type) {
-	case session.SendAccept:
-		s.send(&wire.SessionAccept{Sid: s.sid, Params: e.Params, SessExp: uint64(e.Until.Unix())})
-	case session.SendReject:
-		s.send(&wire.SessionReject{Sid: s.sid, Code: e.Code, RetryAfterMS: uint64(e.RetryAfter.Milliseconds())})
-	case session.SendTerminate:
-		s.send(&wire.SessionTerminate{Sid: s.sid, Code: e.Code})
-	case session.SendKeepalive:
-		s.send(wire.NewKeepalive(e.TimestampMS, e.EchoMS))
 	case session.Opened:
 		close(s.opened)
 	case session.Released:
 		s.release(e)
-	case session.SendInit, session.CheckInit, session.StopData:
-		// Initiate and answer do the first two themselves; the machine alone enforces the third.
 	}
 }
 
-func (s *Session) send(m wire.Message) {
+// queue says whether the frame has found a place; it does not wait.
+func (s *Session) queue(m wire.Message) bool {
 	select {
 	case s.outbox <- m:
+		return true
 	default:
-		s.lost(frame.Errorf(frame.SendStalled, "%s does not read its control stream", s.remote.AIC))
+		return false
 	}
+}
+
+func (s *Session) stalled() {
+	s.lost(frame.Errorf(frame.SendStalled, "%s does not read its control stream", s.remote.AIC))
 }
 
 // lost notes why, and ends the session without another word. A session that is closing has no more use for its control stream:
@@ -345,26 +370,31 @@ func (a *Agent) initiate(ctx context.Context, conn *endpoint.Conn, sat []byte, o
 	}
 	control.SetPriority(0, false)
 	s := a.newSession(conn, control, remote, configOf(claims, session.Leader, session.DefaultParams()))
+	s.init = &wire.SessionInit{
+		Version: wire.Version, Sid: s.sid, Initiator: a.cfg.AIC, Target: claims.Audience, Cap: claims.Cap, SAT: sat,
+		Params: session.DefaultParams(),
+	}
 	if err := a.begin(s); err != nil {
 		control.Reset(frame.CodeOf(err))
 		return nil, err
 	}
-	s.step(session.Start{})
-	s.send(&wire.SessionInit{
-		Version: wire.Version, Sid: s.sid, Initiator: a.cfg.AIC, Target: claims.Audience, Cap: claims.Cap, SAT: sat,
-		Params: session.DefaultParams(),
-	})
-	go func() {
-		defer a.running.Done()
-		s.run()
-		if ownsConn {
-			conn.Close(frame.OK, "")
-		}
-	}()
+	s.start(ownsConn)
 	if err := s.waitOpen(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// start sends the SESSION_INIT of a session that begin has made known, and runs it. The agent may have closed it in between.
+func (s *Session) start(ownsConn bool) {
+	s.step(session.Start{})
+	go func() {
+		defer s.agent.running.Done()
+		s.run()
+		if ownsConn {
+			s.conn.Close(frame.OK, "")
+		}
+	}()
 }
 
 // begin makes an initiated session known, and counts its goroutine.
@@ -421,14 +451,16 @@ func (a *Agent) Serve(ctx context.Context, conn *endpoint.Conn) {
 		conn.Close(frame.IdentityMismatch, "")
 		return
 	}
+	use := watch(conn)
+	defer use.stop()
 	conn.Serve(ctx, endpoint.Handlers{
-		frame.StreamA2AControl: func(_ context.Context, control *endpoint.Stream) { a.answer(conn, control, remote) },
+		frame.StreamA2AControl: func(_ context.Context, control *endpoint.Stream) { a.answer(conn, use, control, remote) },
 		frame.StreamA2AData:    func(ctx context.Context, data *endpoint.Stream) { a.exchange(ctx, conn, data) },
 	})
 }
 
 // answer reads the SESSION_INIT of a control stream, runs the checks, and owns the session until it is over.
-func (a *Agent) answer(conn *endpoint.Conn, control *endpoint.Stream, remote session.Remote) {
+func (a *Agent) answer(conn *endpoint.Conn, use *usage, control *endpoint.Stream, remote session.Remote) {
 	m, err := wire.ReadControl(source{control, headerTimeout})
 	init, ok := m.(*wire.SessionInit)
 	if err == nil && !ok {
@@ -453,6 +485,8 @@ func (a *Agent) answer(conn *endpoint.Conn, control *endpoint.Stream, remote ses
 		code := session.RejectCode(frame.CodeOf(err), a.isHome(remote.AIC))
 		s.step(session.Refuse{Code: code, RetryAfter: retryAfter(code)})
 	} else {
+		use.enter()
+		defer use.leave()
 		a.log.Info("session_accepted", "peer", remote.AIC, "sid", init.Sid, "cti", sat.ID, "cap", sat.Cap)
 		s.step(session.Admit{Params: params, Until: sat.Ends()})
 	}

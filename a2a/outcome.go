@@ -30,14 +30,19 @@ type Outcomes interface {
 	Ended(sid wire.ID, at time.Time)
 }
 
-// maxRemembered bounds [Memory]. The oldest message is forgotten first.
-const maxRemembered = 256
+// Bounds of [Memory]. The oldest message is forgotten first.
+const (
+	maxRemembered      = 256
+	maxRememberedBytes = 64 << 20 // of results and texts
+)
 
-// Memory is Outcomes that do not survive the process, for agents that do not need it and for tests.
+// Memory is Outcomes that do not survive the process, for agents that do not need it and for tests. It holds the last 256
+// messages, and no more of them than have 64 MiB of outcomes together.
 type Memory struct {
 	mu    sync.Mutex // guards what follows
 	known map[messageKey]*Outcome
 	order []messageKey
+	bytes int
 }
 
 type messageKey struct{ sid, msgID wire.ID }
@@ -54,8 +59,7 @@ func (m *Memory) Begin(sid, msgID wire.ID) (bool, *Outcome, error) {
 		return true, o, nil
 	}
 	if len(m.order) >= maxRemembered {
-		delete(m.known, m.order[0])
-		m.order = m.order[1:]
+		m.forgetOldest()
 	}
 	m.known[k] = nil
 	m.order = append(m.order, k)
@@ -67,10 +71,34 @@ func (m *Memory) End(sid, msgID wire.ID, o Outcome) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := messageKey{sid, msgID}
-	if _, ok := m.known[k]; ok {
-		m.known[k] = &o
+	old, ok := m.known[k]
+	if !ok {
+		return nil
+	}
+	m.known[k] = &o
+	m.bytes += o.size() - old.size()
+	for m.bytes > maxRememberedBytes {
+		m.forgetOldest()
 	}
 	return nil
+}
+
+func (o *Outcome) size() int {
+	if o == nil {
+		return 0
+	}
+	return len(o.Result) + len(o.Message)
+}
+
+// forgetOldest and forget are called with mu held.
+func (m *Memory) forgetOldest() {
+	m.forget(m.order[0])
+	m.order = m.order[1:]
+}
+
+func (m *Memory) forget(k messageKey) {
+	m.bytes -= m.known[k].size()
+	delete(m.known, k)
 }
 
 // Ended implements [Outcomes]: an ended sid is refused before its outcomes are asked for, so they may go at once.
@@ -80,7 +108,7 @@ func (m *Memory) Ended(sid wire.ID, _ time.Time) {
 	kept := m.order[:0]
 	for _, k := range m.order {
 		if k.sid == sid {
-			delete(m.known, k)
+			m.forget(k)
 			continue
 		}
 		kept = append(kept, k)

@@ -79,6 +79,9 @@ func (s *Session) Transitions() []Transition { return s.transitions }
 func (s *Session) Step(ev Event, now time.Time) ([]Effect, error) {
 	switch ev := ev.(type) {
 	case Start:
+		if s.state == Closed { // the agent was closed in this very moment
+			return nil, nil
+		}
 		s.must(ev, None)
 		return s.becomeInitSent(now), nil
 	case RecvInit:

@@ -82,7 +82,7 @@ func TestEveryStateAndEvent(t *testing.T) {
 			"RecvKeepalive": "CLOSING", "Close": "CLOSING", "RecvTerminate": "CLOSING", "ConnLost": "CLOSED Released", "Tick": "CLOSING",
 		},
 		Closed: {
-			"Start": "panic", "RecvInit": "CLOSED 6A", "Admit": "CLOSED", "Refuse": "CLOSED", "RecvAccept": "CLOSED 6A",
+			"Start": "CLOSED", "RecvInit": "CLOSED 6A", "Admit": "CLOSED", "Refuse": "CLOSED", "RecvAccept": "CLOSED 6A",
 			"RecvReject": "CLOSED 6A", "Opens": "CLOSED 67", "Message": "CLOSED 67", "StreamEnded": "CLOSED", "RecvKeepalive": "CLOSED 6A",
 			"Close": "CLOSED", "RecvTerminate": "CLOSED", "ConnLost": "CLOSED", "Tick": "CLOSED",
 		},
@@ -112,6 +112,27 @@ func outcome(s *Session, ev Event, now time.Time) (out string) {
 		out += " " + strings.TrimPrefix(fmt.Sprintf("%T", e), "session.")
 	}
 	return out
+}
+
+// Whatever a side of ours is about to say of a session, another goroutine may have closed it just before.
+func TestClosedBeforeItsOwnNextStep(t *testing.T) {
+	for name, tt := range map[string]struct{ before, next []Event }{
+		"before Start":    {nil, []Event{Start{}}},
+		"before RecvInit": {nil, []Event{RecvInit{}, Admit{Params: DefaultParams(), Until: t0.Add(time.Hour)}}},
+		"before Admit":    {[]Event{RecvInit{}}, []Event{Admit{Params: DefaultParams(), Until: t0.Add(time.Hour)}}},
+		"before Refuse":   {[]Event{RecvInit{}}, []Event{Refuse{Code: frame.Audience}}},
+	} {
+		s := New(config(Leader))
+		for _, ev := range append(append(tt.before, Close{Code: frame.Shutdown}), tt.next...) {
+			effects, _ := s.Step(ev, t0)
+			if _, closing := ev.(Close); !closing && s.State() == Closed && effects != nil {
+				t.Errorf("%s: %T has effects %v", name, ev, effects)
+			}
+		}
+		if s.State() != Closed || s.Reason() != frame.Shutdown {
+			t.Errorf("%s: %v with %v", name, s.State(), s.Reason())
+		}
+	}
 }
 
 func TestAcceptWiderThanProposed(t *testing.T) {

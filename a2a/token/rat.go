@@ -12,10 +12,12 @@ import (
 // RATLifetime is the life of a RAT from iat.
 const RATLifetime = 60 * time.Second
 
+// MaxScope is how many scope strings one token holds, a RAT or a SAT: who asks for more, or grants more, gets no token (60).
+const MaxScope = 32
+
 // Bounds of a RAT's claims.
 const (
 	maxAIC   = 64
-	maxScope = 32  // scope strings in one token
 	maxText  = 512 // one scope string, one capability identifier
 	maxHops  = 12  // hop_limit of a request never exceeds it
 )
@@ -135,8 +137,8 @@ func (r RAT) check() error {
 func badAIC(aic string) bool { return aic == "" || len(aic) > maxAIC }
 
 func checkScope(scope []string) error {
-	if len(scope) == 0 || len(scope) > maxScope {
-		return frame.Errorf(frame.TokenInvalid, "token with %d scope strings, 1 to %d are due", len(scope), maxScope)
+	if len(scope) == 0 || len(scope) > MaxScope {
+		return frame.Errorf(frame.TokenInvalid, "token with %d scope strings, 1 to %d are due", len(scope), MaxScope)
 	}
 	for _, s := range scope {
 		if s == "" || len(s) > maxText {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,9 +25,9 @@ type fake struct {
 	t      *testing.T
 	domain *identitytest.Domain
 	ep     *endpoint.Endpoint
-	attach func(*arp.Attach) *arp.Attached
-	answer func(*semreq.Request) *semreq.Response
-	enrol  func(*arp.Enrol) frame.Message
+	attach atomic.Value // func(*arp.Attach) *arp.Attached
+	answer atomic.Value // func(*semreq.Request) *semreq.Response
+	enrol  atomic.Value // func(*arp.Enrol) frame.Message
 
 	acks    chan arp.OfferAck
 	mu      sync.Mutex
@@ -36,7 +37,7 @@ type fake struct {
 func newFake(t *testing.T) *fake {
 	t.Helper()
 	f := &fake{t: t, domain: identitytest.New(t, "home.example", "A1"), acks: make(chan arp.OfferAck, 8)}
-	f.attach = func(*arp.Attach) *arp.Attached { return &arp.Attached{KeepaliveMS: 20_000, OfflineMS: 45_000} }
+	f.attach.Store(func(*arp.Attach) *arp.Attached { return &arp.Attached{KeepaliveMS: 20_000, OfflineMS: 45_000} })
 	cert := f.domain.Certificate(t, f.domain.Gateway)
 	var err error
 	f.ep, err = endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", HandshakeRate: 1000, HandshakeBurst: 1000, Faces: []endpoint.Face{{
@@ -63,7 +64,7 @@ func (f *fake) serve(ctx context.Context, c *endpoint.Conn) {
 		frame.StreamRequest: func(_ context.Context, s *endpoint.Stream) {
 			var r semreq.Request
 			if s.ReadMessage(5*time.Second, &r) == nil {
-				if out := f.answer(&r); out != nil {
+				if out := f.answer.Load().(func(*semreq.Request) *semreq.Response)(&r); out != nil {
 					s.WriteMessage(5*time.Second, out)
 					s.CloseWrite()
 				} else {
@@ -74,7 +75,7 @@ func (f *fake) serve(ctx context.Context, c *endpoint.Conn) {
 		frame.StreamRegistration: func(_ context.Context, s *endpoint.Stream) {
 			var m arp.Enrol
 			if s.ReadMessage(5*time.Second, &m) == nil {
-				s.WriteMessage(5*time.Second, f.enrol(&m))
+				s.WriteMessage(5*time.Second, f.enrol.Load().(func(*arp.Enrol) frame.Message)(&m))
 				s.CloseWrite()
 			}
 		},
@@ -86,7 +87,7 @@ func (f *fake) control(_ context.Context, s *endpoint.Stream) {
 	if s.ReadMessage(5*time.Second, &m) != nil {
 		return
 	}
-	s.WriteMessage(5*time.Second, f.attach(&m))
+	s.WriteMessage(5*time.Second, f.attach.Load().(func(*arp.Attach) *arp.Attached)(&m))
 	f.mu.Lock()
 	f.streams = append(f.streams, s)
 	f.mu.Unlock()
@@ -189,18 +190,18 @@ func TestResolve(t *testing.T) {
 		t.Errorf("before it is attached: %v", err)
 	}
 	wait(t, c)
-	f.answer = func(r *semreq.Request) *semreq.Response {
+	f.answer.Store(func(r *semreq.Request) *semreq.Response {
 		return &semreq.Response{ReqID: r.ReqID, Status: frame.NotFound}
-	}
+	})
 	if out, err := c.Resolve(t.Context(), ask(t, 1000)); err != nil || out.Status != frame.NotFound {
 		t.Error(out, err)
 	}
-	f.answer = func(*semreq.Request) *semreq.Response { return nil }
+	f.answer.Store(func(*semreq.Request) *semreq.Response { return nil })
 	began := time.Now()
 	if _, err := c.Resolve(t.Context(), ask(t, 100)); frame.CodeOf(err) != frame.Deadline || time.Since(began) > 3*time.Second {
 		t.Errorf("a gateway that is silent: %v after %v", err, time.Since(began))
 	}
-	f.answer = func(*semreq.Request) *semreq.Response { return &semreq.Response{ReqID: []byte{1}} }
+	f.answer.Store(func(*semreq.Request) *semreq.Response { return &semreq.Response{ReqID: []byte{1}} })
 	if _, err := c.Resolve(t.Context(), ask(t, 1000)); frame.CodeOf(err) != frame.Malformed {
 		t.Errorf("an answer over its limits: %v", err)
 	}
@@ -227,7 +228,7 @@ func TestAttachesAgain(t *testing.T) {
 
 func TestRefusedAttachmentSaysWhy(t *testing.T) {
 	f := newFake(t)
-	f.attach = func(*arp.Attach) *arp.Attached { return &arp.Attached{Code: frame.IdentityMismatch} }
+	f.attach.Store(func(*arp.Attach) *arp.Attached { return &arp.Attached{Code: frame.IdentityMismatch} })
 	c := f.client(t, nil)
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if up, err := c.Attached(); !up && frame.CodeOf(err) == frame.IdentityMismatch {
@@ -290,20 +291,20 @@ func TestEnrol(t *testing.T) {
 	shown := c.PeerSPKI()
 	c.Close(frame.OK, "")
 	e.Token.GatewayPK = shown[:]
-	f.enrol = func(m *arp.Enrol) frame.Message {
+	f.enrol.Store(func(m *arp.Enrol) frame.Message {
 		if _, err := identity.ParseCSR(m.CSR); err != nil {
 			return arp.Refusal(err)
 		}
 		return &arp.Enrolled{AIC: "A", Chain: [][]byte{{1}}, Bundle: []byte{1}, ACS: []byte("{}"), Grant: []byte{1}}
-	}
+	})
 	if done, at, err := Enrol(t.Context(), ep, e); err != nil || done.AIC != "A" || at != addr.String() {
 		t.Error(done, at, err)
 	}
-	f.enrol = func(*arp.Enrol) frame.Message {
+	f.enrol.Store(func(*arp.Enrol) frame.Message {
 		a := arp.Refusal(frame.Errorf(frame.ReqInvalid, "ACS: wrong"))
 		a.AddDetail("skills[0]: an id is due", frame.ReqInvalid)
 		return a
-	}
+	})
 	_, _, err = Enrol(t.Context(), ep, e)
 	var refused *Refused
 	if !errors.As(err, &refused) || frame.CodeOf(err) != frame.ReqInvalid || !strings.Contains(err.Error(), "skills[0]") {
