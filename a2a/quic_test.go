@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -607,6 +608,161 @@ func TestEnds(t *testing.T) {
 	})
 }
 
+// Agent.Close sees a session as soon as it is known, which is before its SESSION_INIT: nothing is said any more, and Open fails.
+func TestCloseBeforeTheInit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet2(t, handlerFunc(sells), nil)
+		sat := n.offered(nil)
+		claims, _ := token.ReadSAT(sat)
+		conn, err := n.a.connect(t.Context(), n.route(), claims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(frame.OK, "")
+		control, err := conn.Open(t.Context(), frame.StreamA2AControl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		remote, _ := remoteOf(conn)
+		s := n.a.newSession(conn, control, remote, configOf(claims, session.Leader, session.DefaultParams()))
+		s.init = n.init(sat)
+		if err := n.a.begin(s); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan struct{})
+		go func() { n.a.Close(t.Context()); close(closed) }()
+		<-s.Released()
+		s.start(false)
+		if err := s.waitOpen(t.Context()); frame.CodeOf(err) != frame.Shutdown {
+			t.Errorf("open: %v", err)
+		}
+		<-closed
+		synctest.Wait()
+		if len(s.outbox) != 0 || len(n.b.Sessions()) != 0 || conn.Err() != nil {
+			t.Errorf("%d frames wait, the target has %d sessions, connection %v", len(s.outbox), len(n.b.Sessions()), conn.Err())
+		}
+	})
+}
+
+// Agent.Close beside Open, at whatever moment: Open returns, with a session that has ended or an error, and the target lives on.
+func TestCloseBesideOpen(t *testing.T) {
+	n := newNet2(t, handlerFunc(sells), nil)
+	for i := range 60 {
+		a := New(n.a.cfg)
+		sat := n.offered(nil)
+		var both sync.WaitGroup
+		both.Go(func() {
+			s, err := a.Open(t.Context(), n.a.ep, n.route().addrs, n.a.cert, sat)
+			if err == nil {
+				<-s.Released()
+				<-s.done
+			}
+		})
+		both.Go(func() {
+			for i%3 > 0 && len(a.Sessions()) == 0 { // else before anything
+				runtime.Gosched()
+			}
+			if i%3 == 2 {
+				<-a.Sessions()[0].opened
+			}
+			a.Close(t.Context())
+		})
+		both.Wait()
+		if left := a.Sessions(); len(left) != 0 {
+			t.Fatalf("%d sessions after Close", len(left))
+		}
+		for len(n.b.Sessions()) > 0 {
+			<-n.b.Sessions()[0].Released()
+		}
+		n.b.offers = session.NewOffers(n.b.AIC()) // those that nobody used
+	}
+}
+
+// Frames leave in the order of the states: a TERMINATE that overtook its INIT would cost the whole connection.
+func TestInitLeavesBeforeTerminate(t *testing.T) {
+	for range 200 {
+		agent := New(Config{AIC: "A", DomainOf: func(string) string { return "" }})
+		s := agent.newSession(nil, nil, session.Remote{AIC: "B"}, session.Config{Sid: wire.ID{1}, Role: session.Leader, Until: time.Now().Add(time.Hour)})
+		s.init = &wire.SessionInit{Sid: s.sid}
+		var both sync.WaitGroup
+		both.Go(func() { s.step(session.Start{}) })
+		both.Go(func() { s.step(session.Close{Code: frame.Shutdown}) })
+		both.Wait()
+		if len(s.outbox) == 0 {
+			continue // closed before it was begun
+		}
+		if m := <-s.outbox; m.FrameType() != frame.SessionInit {
+			t.Fatalf("%v leaves first", m.FrameType())
+		}
+	}
+}
+
+// A peer that may finish a handshake and then asks for nothing does not hold its connection.
+func TestConnectionWithoutASession(t *testing.T) {
+	connect := func(t *testing.T, n *net2, sat []byte) *endpoint.Conn {
+		claims, _ := token.ReadSAT(sat)
+		conn, err := n.a.connect(t.Context(), n.route(), claims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	mustEnd := func(t *testing.T, conn *endpoint.Conn, since time.Time, code frame.Code) {
+		t.Helper()
+		select {
+		case <-conn.Context().Done():
+		case <-time.After(10 * time.Minute):
+			t.Fatal("the connection is held")
+		}
+		if took := time.Since(since); frame.CodeOf(conn.Err()) != code || took < sessionless || took > sessionless+time.Second {
+			t.Errorf("ended after %v: %v", took, conn.Err())
+		}
+	}
+	t.Run("never one", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet2(t, handlerFunc(sells), nil)
+			begin := time.Now()
+			mustEnd(t, connect(t, n, n.offered(nil)), begin, frame.HelloTimeout)
+		})
+	})
+	t.Run("only refused ones", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet2(t, handlerFunc(sells), nil)
+			begin, sat := time.Now(), n.offered(nil)
+			conn, m := connect(t, n, sat), n.init(sat)
+			m.Sid = wire.ID{9}
+			for range 5 {
+				n.rejected(conn, m)
+				time.Sleep(5 * time.Second) // fake
+			}
+			mustEnd(t, conn, begin, frame.HelloTimeout)
+		})
+	})
+	t.Run("none any more", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet2(t, handlerFunc(sells), nil)
+			sat, second := n.offered(nil), n.offered(nil)
+			conn := connect(t, n, sat)
+			var open []*Session
+			for _, sat := range [][]byte{sat, second} {
+				s, err := n.a.Initiate(t.Context(), conn, sat)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, s)
+			}
+			open[0].Close(frame.OK)
+			time.Sleep(2 * sessionless) // fake
+			if conn.Err() != nil {
+				t.Fatalf("closed though a session lives: %v", conn.Err())
+			}
+			begin := time.Now()
+			open[1].Close(frame.OK)
+			mustEnd(t, conn, begin, frame.HoldExpired)
+		})
+	})
+}
+
 // A dead address costs 250 ms, not a timeout.
 func TestAddressesAreTriedInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -740,7 +896,7 @@ func TestSecondInit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.send(n.init(sat))
+		s.queue(n.init(sat))
 		<-s.Released()
 		if frame.CodeOf(s.Err()) != frame.State {
 			t.Error(s.Err())

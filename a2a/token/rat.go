@@ -17,9 +17,9 @@ const MaxScope = 32
 
 // Bounds of a RAT's claims.
 const (
-	maxAIC   = 64
-	maxText  = 512 // one scope string, one capability identifier
-	maxHops  = 12  // hop_limit of a request never exceeds it
+	maxAIC  = 64
+	maxText = 512 // one scope string, one capability identifier
+	maxHops = 12  // hop_limit of a request never exceeds it
 )
 
 // RAT is the claims of a request authorization token.

@@ -20,10 +20,6 @@ func (r *Relay) answerHere(ctx context.Context, j *job, out *semreq.Response) bo
 	}
 	bar := j.minScore(r.cfg.AnswerBar)
 	found := r.cfg.Directory.Match(j.query, j.limits, j.asker, int(j.req.Want), bar)
-	if len(found) == 0 {
-		out.Definitive = true
-		return false
-	}
 	provisioned := j.provision == nil
 	for _, c := range found {
 		res := r.describe(j, c)
@@ -45,8 +41,7 @@ func (r *Relay) answerHere(ctx context.Context, j *job, out *semreq.Response) bo
 		}
 		out.Results = append(out.Results, signed)
 	}
-	if len(out.Results) == 0 || !provisioned {
-		out.Results = nil // a result that nobody can start a session with is none, where a session was asked for
+	if len(out.Results) == 0 {
 		return false
 	}
 	r.Answered.Add(1)

@@ -39,10 +39,7 @@ type scored struct {
 func (r *Relay) forward(ctx context.Context, j *job, out *semreq.Response, won bool) {
 	branches, left := r.choose(j, out)
 	if len(branches) == 0 {
-		if !won && !left && out.Status == frame.NotFound {
-			out.Definitive = out.Definitive || j.limits.Allows(r.cfg.Domain)
-		}
-		out.Definitive = out.Definitive && !left
+		out.Definitive = !left
 		return
 	}
 	if j.origin {
@@ -287,7 +284,7 @@ func better(a, b scored) int {
 // merge joins the branches' results with the own ones in out, best first by this gateway's own matcher.
 func (r *Relay) merge(j *job, out *semreq.Response, got []verdict, left bool) {
 	all := r.rateOwn(j, out.Results)
-	definitive := out.Definitive && !left
+	definitive := !left
 	for _, v := range got {
 		code := frame.CodeOf(v.err)
 		if v.err == nil {
