@@ -158,7 +158,7 @@ func (s *Session) waitForEnd(caller context.Context) {
 			s.end(errStopped)
 		}
 	}
-	if s.err == errStopped {
+	if errors.Is(s.err, errStopped) {
 		s.linger()
 	}
 }

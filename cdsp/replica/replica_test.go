@@ -83,7 +83,7 @@ func (b *bench) wait(d time.Duration) {
 func (b *bench) hello(gw, domain string) *wire.Hello {
 	return &wire.Hello{Versions: wire.VersionRange{Min: 1, Max: 1}, Gateway: gw, Domain: domain, HoldMS: 30000, RestartMS: 120000,
 		Role: wire.RoleCustomer, Limits: wire.Limits{MaxEntries: 100, MaxBytes: 1 << 20, MaxEntry: wire.MaxItem, MaxInflight: 64},
-		Now: uint64(b.now.Unix()), Sess: wire.ID8{byte(gw[0])}}
+		Now: uint64(b.now.Unix()), Sess: wire.ID8{gw[0]}}
 }
 
 // connect brings a neighbour up and begins its digest stream.

@@ -435,7 +435,7 @@ func FuzzBatch(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add([]byte(s.Payload))
+	f.Add(s.Payload)
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		b, err := ParseBatch(payload)
 		if err != nil {

@@ -117,7 +117,7 @@ func WriteError(w http.ResponseWriter, err error) {
 
 // detail leaves out the code that Error() repeats when err is nothing but a coded error.
 func detail(err error) string {
-	if e, ok := err.(*frame.Error); ok {
+	if e, ok := err.(*frame.Error); ok { //nolint:errorlint // a wrapped one has more to say than its detail
 		return e.Detail
 	}
 	return err.Error()

@@ -68,7 +68,7 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 		p.Penalise(gateway, err.Error())
 		return err
 	}
-	changed := false
+	var changed bool
 	if b.Domain == domain {
 		changed, err = p.cfg.Trust.Renew(raw)
 	} else {

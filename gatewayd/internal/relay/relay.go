@@ -13,6 +13,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -318,7 +319,8 @@ func (r *Relay) once(ctx context.Context, j *job, out *semreq.Response) {
 // refuse makes the response of a request that was not worked on.
 func (r *Relay) refuse(j *job, err error) *semreq.Response {
 	out := &semreq.Response{ReqID: j.req.ReqID, Status: frame.CodeOf(err)}
-	if over, ok := err.(*overloaded); ok {
+	var over *overloaded
+	if errors.As(err, &over) {
 		out.Status, out.RetryAfterMS = frame.Overloaded, uint64(over.wait.Milliseconds())
 	}
 	out.AddReason(r.cfg.Gateway, out.Status)
