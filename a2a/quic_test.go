@@ -650,47 +650,55 @@ func TestCloseBesideOpen(t *testing.T) {
 	for i := range 60 {
 		a := New(n.a.cfg)
 		sat := n.offered(nil)
-		var both sync.WaitGroup
-		both.Go(func() {
-			s, err := a.Open(t.Context(), n.a.ep, n.route().addrs, n.a.cert, sat)
-			if err == nil {
-				<-s.Released()
-				<-s.done
-			}
-		})
-		both.Go(func() {
-			for i%3 > 0 && len(a.Sessions()) == 0 { // else before anything
+		returned := make(chan *Session, 1)
+		go func() {
+			s, _ := a.Open(t.Context(), n.a.ep, n.route().addrs, n.a.cert, sat)
+			returned <- s
+		}()
+		var s *Session
+		switch i % 3 { // 0: before anything
+		case 1: // as soon as the session is known
+			for len(a.Sessions()) == 0 && len(returned) == 0 {
 				runtime.Gosched()
 			}
-			if i%3 == 2 {
-				<-a.Sessions()[0].opened
+		case 2:
+			if s = <-returned; s == nil {
+				t.Fatal("no session is opened")
 			}
-			a.Close(t.Context())
-		})
-		both.Wait()
+			returned <- s
+		}
+		a.Close(t.Context())
+		if s = <-returned; s != nil {
+			<-s.done
+		}
 		if left := a.Sessions(); len(left) != 0 {
 			t.Fatalf("%d sessions after Close", len(left))
 		}
-		for len(n.b.Sessions()) > 0 {
-			<-n.b.Sessions()[0].Released()
+		for _, s := range n.b.Sessions() {
+			<-s.Released()
 		}
-		n.b.offers = session.NewOffers(n.b.AIC()) // those that nobody used
+		n.b.mu.Lock()
+		n.b.rates.Purge()
+		n.b.offers = session.NewOffers(n.b.AIC()) // without those that nobody used
+		n.b.mu.Unlock()
 	}
 }
 
 // Frames leave in the order of the states: a TERMINATE that overtook its INIT would cost the whole connection.
 func TestInitLeavesBeforeTerminate(t *testing.T) {
-	for range 200 {
+	for range 500 {
 		agent := New(Config{AIC: "A", DomainOf: func(string) string { return "" }})
 		s := agent.newSession(nil, nil, session.Remote{AIC: "B"}, session.Config{Sid: wire.ID{1}, Role: session.Leader, Until: time.Now().Add(time.Hour)})
 		s.init = &wire.SessionInit{Sid: s.sid}
 		var both sync.WaitGroup
 		both.Go(func() { s.step(session.Start{}) })
-		both.Go(func() { s.step(session.Close{Code: frame.Shutdown}) })
+		both.Go(func() {
+			for s.Info().State == session.None {
+				runtime.Gosched()
+			}
+			s.step(session.Close{Code: frame.Shutdown})
+		})
 		both.Wait()
-		if len(s.outbox) == 0 {
-			continue // closed before it was begun
-		}
 		if m := <-s.outbox; m.FrameType() != frame.SessionInit {
 			t.Fatalf("%v leaves first", m.FrameType())
 		}

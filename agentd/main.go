@@ -335,8 +335,8 @@ func statusCmd(o *options) *cobra.Command {
 			return o.Print(cmd.OutOrStdout(), s, func(w io.Writer) {
 				fmt.Fprintf(w, "version  %s\nlisten   %s\nup       %s\n", s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second)
 				for _, a := range s.Agents {
-					fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %v %s\n  program   %s\n  sessions  %d\n",
-						a.Name, a.AIC, a.Gateway, a.Domain, a.Attached, a.Error, a.Backend, a.Sessions)
+					fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %v %s\n  program   %s\n  sessions  %d\n  valid     until %s\n",
+						a.Name, a.AIC, a.Gateway, a.Domain, a.Attached, a.Error, a.Backend, a.Sessions, a.CredentialUntil.Format(time.RFC3339))
 				}
 			})
 		},

@@ -76,6 +76,35 @@ func TestUnknownMembersAreKept(t *testing.T) {
 	}
 }
 
+// What is written without package encoding/json has its bytes.
+func TestStringsAreWrittenLikeAlways(t *testing.T) {
+	check := func(s string) {
+		want, _ := json.Marshal(s)
+		if got, err := appendString(nil, s); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%q is written as %s, not %s: %v", s, got, want, err)
+		}
+	}
+	for c := range rune(0x2100) {
+		check("a" + string(c) + "b")
+	}
+	for c := range 256 {
+		check("a" + string([]byte{byte(c)}) + "b")
+	}
+	check("药 😀")
+}
+
+func TestEscapesAndSpaceAreRead(t *testing.T) {
+	b := bytes.Replace(sample(t, "agent_context.json"), []byte(`{"AgentID"`), []byte("{ \"z\" : [ \"]\\\"}\" , { } ] ,\n\"\\u0041gentID\"\t"), 1)
+	b = bytes.Replace(b, []byte(`"Pharmacy"`), []byte(` "Ph\u0061rmacy \ud83d\ude00 \n \" \\" `), 1)
+	c, err := ParseAgentContext(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.AgentID != "1.2.156.3088.2.B.AGENT" || c.AgentName != "Pharmacy 😀 \n \" \\" || string(c.Extra["z"]) != `[ "]\"}" , { } ]` {
+		t.Errorf("%q, %q, %q", c.AgentID, c.AgentName, c.Extra)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	good := string(sample(t, "agent_context.json"))
 	tests := []struct {
@@ -85,6 +114,13 @@ func TestRefused(t *testing.T) {
 		{"missing member", `"SubTaskName":"Buy the medicine",`, ``, frame.Malformed},
 		{"other spelling", `"todoItems"`, `"TodoItems"`, frame.Malformed},
 		{"member twice", `{"AgentID"`, `{"AgentName":"x","AgentID"`, frame.Malformed},
+		{"member twice, once with an escape", `{"AgentID"`, `{"\u0041gentID":null,"AgentID"`, frame.Malformed},
+		{"unknown member twice", `{"AgentID"`, `{"x":1,"x":1,"AgentID"`, frame.Malformed},
+		{"long name", `{"AgentID"`, `{"` + strings.Repeat("x", MaxID+1) + `":1,"AgentID"`, frame.Malformed},
+		{"null for what is required", `"SubTaskName":"Buy the medicine"`, `"SubTaskName":null`, frame.Malformed},
+		{"null among objects", `"todoItems":[`, `"todoItems":[null,`, frame.Malformed},
+		{"object for an array", `"Optional":[`, `"Optional":{},"x":[`, frame.Malformed},
+		{"not JSON in an unknown member", `{"AgentID"`, `{"x":[01],"AgentID"`, frame.Malformed},
 		{"empty AgentID", `"AgentID":"1.2.156.3088.2.B.AGENT"`, `"AgentID":""`, frame.Malformed},
 		{"state 2", `"state":1`, `"state":2`, frame.Malformed},
 		{"state of nothing", `"itemID":"t1","state"`, `"itemID":"t9","state"`, frame.Malformed},

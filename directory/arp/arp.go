@@ -52,6 +52,26 @@ type Enrolled struct {
 // FrameType is ENROLLED.
 func (*Enrolled) FrameType() frame.Type { return frame.Enrolled }
 
+// Renew is RENEW (0x6E): the next certificate for a registered agent over the key that it has. It comes on a connection
+// under the current certificate, or, when that has expired, on one that is self-signed over the same key.
+type Renew struct {
+	AIC string `cbor:"1,keyasint"`
+	CSR []byte `cbor:"2,keyasint"` // DER
+}
+
+// FrameType is RENEW.
+func (*Renew) FrameType() frame.Type { return frame.Renew }
+
+// Credential is CREDENTIAL (0x70). A refusal is an [Answer] instead.
+type Credential struct {
+	Code   frame.Code `cbor:"1,keyasint"`
+	Chain  [][]byte   `cbor:"2,keyasint"`
+	Bundle []byte     `cbor:"3,keyasint"`
+}
+
+// FrameType is CREDENTIAL.
+func (*Credential) FrameType() frame.Type { return frame.Credential }
+
 // Attach is ATTACH (0x64), the first frame of an agent's control stream.
 type Attach struct {
 	AIC          string            `cbor:"1,keyasint"`

@@ -26,6 +26,8 @@ var vectors = []struct {
 		"40602da4015820070707070707070707070707070707070707070707070707070707070707070702410103427b7d0602"},
 	{"ENROLLED", &Enrolled{AIC: "A", Caps: []string{"c"}, Chain: [][]byte{{1}}, Bundle: []byte{2}, ACS: []byte("{}"), EntryVersion: 1, Grant: []byte{3}, Removed: []Removed{{Path: "s", Code: frame.ScopeDenied}}},
 		"406221a901000261410381616304814101054102" + "06427b7d0701084103098182617318" + "45"},
+	{"RENEW", &Renew{AIC: "A", CSR: []byte{1}}, "406e07a201614102" + "4101"},
+	{"CREDENTIAL", &Credential{Chain: [][]byte{{1}}, Bundle: []byte{2}}, "40700aa3010002814101034102"},
 	{"ATTACH", &Attach{AIC: "A", BootID: id16, Endpoints: []semreq.Endpoint{{Host: "192.0.2.1", Port: 4434, ALPN: "dmsc-a2a/1"}}, Capacity: 255, Grant: []byte{3}, Now: 5},
 		"406439a60161410250010101010101010101010101010101010381836931" + "39322e302e322e311911526a646d73632d6132612f310618ff0741030905"},
 	{"ATTACHED", &Attached{EntryVersion: 1, Policy: AttachPolicy{MaxContext: 1 << 20, SessExpS: 3600}, KeepaliveMS: 20000, OfflineMS: 45000, Now: 5},
@@ -67,6 +69,10 @@ func fresh(m frame.Message) frame.Message {
 		return &Enrol{}
 	case *Enrolled:
 		return &Enrolled{}
+	case *Renew:
+		return &Renew{}
+	case *Credential:
+		return &Credential{}
 	case *Attach:
 		return &Attach{}
 	case *Attached:

@@ -18,7 +18,7 @@ func Limit(t Type) int {
 		return MaxDigest
 	case SREQ, SRSP:
 		return MaxRequest
-	case Enrol, Enrolled, ACSPut, ACSState:
+	case Enrol, Enrolled, ACSPut, ACSState, Renew, Credential:
 		return MaxRegistration
 	case SessionInit:
 		return MaxSessionInit

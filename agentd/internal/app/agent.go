@@ -39,7 +39,7 @@ type agent struct {
 	ep      *endpoint.Endpoint
 }
 
-func newAgent(c *config.LocalAgent, cred *credential, ep *endpoint.Endpoint, db *state.DB, listening func() []semreq.Endpoint, log *slog.Logger) (*agent, error) {
+func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB, listening func() []semreq.Endpoint, log *slog.Logger) (*agent, error) {
 	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, log: log.With("agent", c.Name)}
 	if c.Stdio != nil {
 		a.backend = backend.New(backend.Config{
@@ -58,7 +58,8 @@ func newAgent(c *config.LocalAgent, cred *credential, ep *endpoint.Endpoint, db 
 	a.a2a = a2a.New(conf)
 	var err error
 	a.client, err = attach.New(attach.Config{
-		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, Grant: cred.grant, Trust: cred.trust,
+		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, Renewed: cred.keep(stateDir, c.Name),
+		Grant: cred.grant, Trust: cred.trust,
 		Listening: func() []semreq.Endpoint {
 			if a.backend == nil {
 				return nil
@@ -154,7 +155,7 @@ func (a *agent) Invoke(ctx context.Context, r task.Request) (task.Result, error)
 		return out, err
 	}
 	began := time.Now()
-	s, err := a.a2a.Open(ctx, a.ep, addresses(found.Endpoints), a.cred.certificate, found.SAT)
+	s, err := a.a2a.Open(ctx, a.ep, addresses(found.Endpoints), a.client.Certificate(), found.SAT)
 	if err != nil {
 		return out, err
 	}
@@ -217,6 +218,7 @@ func (a *agent) status() local.AgentStatus {
 	s := local.AgentStatus{
 		Name: a.name, AIC: a.cred.AIC, Domain: a.cred.Domain, Gateway: a.cfg.Gateway, Attached: attached,
 		Capabilities: a.cred.Capabilities, Sessions: len(a.a2a.Sessions()), Backend: "none",
+		CredentialUntil: a.client.Certificate().Leaf.NotAfter.UTC(),
 	}
 	if err != nil {
 		s.Error = err.Error()

@@ -4,7 +4,6 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -149,11 +148,11 @@ func (a *app) Reload(context.Context) error {
 		if err != nil {
 			return err
 		}
-		ag, err := newAgent(row, cred, a.ep, a.db, a.listening, a.log)
+		ag, err := newAgent(row, cred, a.cfg.StateDir, a.ep, a.db, a.listening, a.log)
 		if err != nil {
 			return fmt.Errorf("agent %s: %w", row.Name, err)
 		}
-		a.host.Add(ag.a2a, func() tls.Certificate { return cred.certificate })
+		a.host.Add(ag.a2a, ag.client.Certificate)
 		ag.run(a.ctx, &a.running)
 		a.agents = append(a.agents, ag)
 	}

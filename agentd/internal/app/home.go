@@ -123,5 +123,12 @@ func load(state, name string) (*credential, error) {
 	return c, nil
 }
 
+// keep writes a renewed chain into the agent's folder.
+func (c *credential) keep(state, name string) func(chain [][]byte) error {
+	return func(chain [][]byte) error {
+		return identity.SaveChain(filepath.Join(agentDir(state, name), fileChain), chain)
+	}
+}
+
 // satKeys are the keys with which the gateways of this agent's own domain sign session tokens.
 func (c *credential) satKeys() frame.KeyFunc { return c.trust.Keys(identity.UseSAT) }

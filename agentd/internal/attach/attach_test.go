@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/internal/endpoint"
@@ -30,6 +31,7 @@ type fake struct {
 	enrol  atomic.Value // func(*arp.Enrol) frame.Message
 
 	acks    chan arp.OfferAck
+	kept    atomic.Int32 // renewed credentials that the agent has kept
 	mu      sync.Mutex
 	streams []*endpoint.Stream // control streams, the newest last
 }
@@ -73,13 +75,38 @@ func (f *fake) serve(ctx context.Context, c *endpoint.Conn) {
 			}
 		},
 		frame.StreamRegistration: func(_ context.Context, s *endpoint.Stream) {
-			var m arp.Enrol
-			if s.ReadMessage(5*time.Second, &m) == nil {
+			switch t, payload, err := s.ReadFrame(5 * time.Second); {
+			case err != nil:
+				return
+			case t == frame.Renew:
+				s.WriteMessage(5*time.Second, f.renew(payload))
+			default:
+				var m arp.Enrol
+				if frame.Unmarshal(payload, &m) != nil {
+					return
+				}
 				s.WriteMessage(5*time.Second, f.enrol.Load().(func(*arp.Enrol) frame.Message)(&m))
-				s.CloseWrite()
 			}
+			s.CloseWrite()
 		},
 	})
+}
+
+// renew issues a certificate of an hour over the key of the request.
+func (f *fake) renew(payload []byte) frame.Message {
+	var m arp.Renew
+	if err := frame.Unmarshal(payload, &m); err != nil {
+		return arp.Refusal(err)
+	}
+	csr, err := identity.ParseCSR(m.CSR)
+	if err != nil {
+		return arp.Refusal(err)
+	}
+	chain, err := f.domain.Authority.Issue(identity.LeafProfile{AIC: aic.AIC(m.AIC), Life: time.Hour}, csr.PublicKey, time.Now())
+	if err != nil {
+		return arp.Refusal(err)
+	}
+	return &arp.Credential{Chain: chain, Bundle: []byte{1}}
 }
 
 func (f *fake) control(_ context.Context, s *endpoint.Stream) {
@@ -112,13 +139,19 @@ func (f *fake) newest() *endpoint.Stream {
 // client makes an agent of the fake's domain and runs it.
 func (f *fake) client(t *testing.T, offered func([16]byte, []byte) frame.Code) *Client {
 	t.Helper()
+	id := f.domain.AIC(t)
+	return f.clientWith(t, id, f.domain.Certificate(t, id), offered)
+}
+
+func (f *fake) clientWith(t *testing.T, id aic.AIC, cert tls.Certificate, offered func([16]byte, []byte) frame.Code) *Client {
+	t.Helper()
 	ep, err := endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", Profile: endpoint.Agent})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := f.domain.AIC(t)
 	c, err := New(Config{
-		Endpoint: ep, Gateway: f.ep.Addr().String(), AIC: string(id), Certificate: f.domain.Certificate(t, id), Trust: f.domain.Trust(t),
+		Endpoint: ep, Gateway: f.ep.Addr().String(), AIC: string(id), Certificate: cert, Trust: f.domain.Trust(t),
+		Renewed: func([][]byte) error { f.kept.Add(1); return nil },
 		Listening: func() []semreq.Endpoint {
 			return []semreq.Endpoint{{Host: "127.0.0.1", Port: 1, ALPN: frame.ALPNAgent}}
 		},
@@ -224,6 +257,41 @@ func TestAttachesAgain(t *testing.T) {
 		}
 	}
 	wait(t, c)
+}
+
+// A certificate whose life is over, or soon will be, is renewed, and the next connection is made with the new one.
+func TestRenewal(t *testing.T) {
+	for name, life := range map[string]time.Duration{"near its end": 2 * time.Second, "expired": -30 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			id, key := f.domain.AIC(t), identitytest.NewKey(t)
+			chain, err := f.domain.Authority.Issue(identity.LeafProfile{AIC: id, Life: life}, key.Public(), time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert, err := identity.TLSCertificate(chain, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := f.clientWith(t, id, cert, nil)
+			for end := time.Now().Add(15 * time.Second); time.Until(c.Certificate().Leaf.NotAfter) < time.Minute; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					_, why := c.Attached()
+					t.Fatal("not renewed:", why)
+				}
+			}
+			for end := time.Now().Add(15 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				if s := f.newest(); s != nil && s.Conn().PeerLeaf().SerialNumber.Cmp(c.Certificate().Leaf.SerialNumber) == 0 {
+					break
+				} else if time.Now().After(end) {
+					t.Fatal("no connection with the renewed certificate")
+				}
+			}
+			if f.kept.Load() != 1 {
+				t.Errorf("kept %d times", f.kept.Load())
+			}
+		})
+	}
 }
 
 func TestRefusedAttachmentSaysWhy(t *testing.T) {

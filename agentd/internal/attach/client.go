@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	mrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentgw/directory/arp"
@@ -32,8 +33,10 @@ type Config struct {
 	Gateway     string // host:port
 	AIC         string
 	Certificate tls.Certificate
-	Grant       []byte
-	Trust       *identity.Trust
+	// Renewed keeps a renewed chain, leaf first, over restarts. An error is logged; the running agent uses the chain anyway.
+	Renewed func(chain [][]byte) error
+	Grant   []byte
+	Trust   *identity.Trust
 	// Listening is where this agent takes sessions now.
 	Listening func() []semreq.Endpoint
 	// Offered is shown a session token; its code is the acknowledgement. It must not block.
@@ -47,6 +50,9 @@ type Client struct {
 	log  *slog.Logger
 	boot [16]byte
 
+	certificate atomic.Pointer[tls.Certificate] // the current one
+	switching   chan struct{}                   // holds a value when a renewed certificate waits to be attached with
+
 	mu      sync.Mutex // guards the rest
 	link    *link      // nil while detached
 	lastErr error
@@ -55,28 +61,49 @@ type Client struct {
 
 // link is one attached connection.
 type link struct {
-	conn *endpoint.Conn
-	out  chan frame.Message
-	info arp.Attached
+	conn    *endpoint.Conn
+	control *endpoint.Stream
+	out     chan frame.Message
+	info    arp.Attached
 }
 
 // New makes a client; it does nothing before Run.
 func New(cfg Config) (*Client, error) {
-	c := &Client{cfg: cfg, log: cfg.Log}
+	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1)}
+	c.certificate.Store(&cfg.Certificate)
 	_, err := rand.Read(c.boot[:])
 	return c, err
 }
 
-// Run keeps the agent attached until ctx ends.
+// Certificate is the agent's credential as of now.
+func (c *Client) Certificate() tls.Certificate { return *c.certificate.Load() }
+
+// Run keeps the agent attached and its credential fresh until ctx ends.
 func (c *Client) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { c.keepFresh(ctx) })
 	wait := backoffMin
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := c.attachOnce(ctx)
+		select {
+		case <-c.switching: // what is established now uses the newest credential anyway
+		default:
+		}
+		l, err := c.establish(ctx)
+		if err == nil {
+			ended := make(chan error, 1)
+			running.Go(func() { ended <- c.serve(ctx, l) })
+			select {
+			case err = <-ended:
+			case <-c.switching: // attach with the newer credential; the gateway lets this connection go when that is done
+				continue
+			}
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		c.setDetached(err)
+		c.setDetached(l, err)
 		if time.Since(began) > steadyAfter {
 			wait = backoffMin
 		}
@@ -89,38 +116,45 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// attachOnce dials, attaches and serves until the connection ends.
-func (c *Client) attachOnce(ctx context.Context) error {
-	dialCtx, cancel := context.WithTimeout(ctx, attachTime)
+// establish dials and attaches. That the dial returns proves nothing: TLS 1.3 lets the client finish before the server has
+// judged it.
+func (c *Client) establish(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, attachTime)
 	defer cancel()
-	conn, err := c.cfg.Endpoint.Dial(dialCtx, c.cfg.Gateway, frame.ALPNControl, "", endpoint.Credentials{
-		Certificate: c.cfg.Certificate, Verify: c.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, c.role),
+	conn, err := c.cfg.Endpoint.Dial(ctx, c.cfg.Gateway, frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: c.Certificate(), Verify: c.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, c.role),
 	})
 	if err != nil {
+		return nil, err
+	}
+	l := &link{conn: conn, out: make(chan frame.Message, outQueue)}
+	if err := c.attach(ctx, l); err != nil {
+		conn.Close(frame.OK, "")
+		return nil, err
+	}
+	c.setAttached(l)
+	c.log.Info("attached", "gateway", c.cfg.Gateway)
+	return l, nil
+}
+
+func (c *Client) attach(ctx context.Context, l *link) (err error) {
+	if l.control, err = l.conn.Open(ctx, frame.StreamControl); err != nil {
 		return err
 	}
-	defer conn.Close(frame.OK, "")
-	s, err := conn.Open(dialCtx, frame.StreamControl)
-	if err != nil {
-		return err
-	}
-	err = s.WriteMessage(writeTime, &arp.Attach{
+	err = l.control.WriteMessage(writeTime, &arp.Attach{
 		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: 255, Grant: c.cfg.Grant,
 		Now: uint64(time.Now().Unix()),
 	})
 	if err != nil {
 		return err
 	}
-	l := &link{conn: conn, out: make(chan frame.Message, outQueue)}
-	if err := s.ReadMessage(attachTime, &l.info); err != nil {
+	if err := l.control.ReadMessage(attachTime, &l.info); err != nil {
 		return err
 	}
 	if l.info.Code != frame.OK {
 		return frame.Errorf(l.info.Code, "the gateway does not take the agent")
 	}
-	c.setAttached(l)
-	c.log.Info("attached", "gateway", c.cfg.Gateway)
-	return c.serve(ctx, s, l)
+	return nil
 }
 
 func (c *Client) role(p identity.Peer) error {
@@ -130,18 +164,19 @@ func (c *Client) role(p identity.Peer) error {
 	return nil
 }
 
-func (c *Client) serve(ctx context.Context, s *endpoint.Stream, l *link) error {
+// serve runs an attached connection until it ends.
+func (c *Client) serve(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var writer sync.WaitGroup
 	defer writer.Wait()
 	defer l.conn.Close(frame.OK, "")
 	writer.Go(func() {
-		c.write(ctx, s, l)
+		c.write(ctx, l)
 		l.conn.Close(frame.OK, "") // ends the reader
 	})
 	for {
-		t, payload, err := s.ReadFrame(time.Duration(l.info.OfflineMS) * time.Millisecond)
+		t, payload, err := l.control.ReadFrame(time.Duration(l.info.OfflineMS) * time.Millisecond)
 		if err != nil {
 			cancel()
 			return err
@@ -154,7 +189,7 @@ func (c *Client) serve(ctx context.Context, s *endpoint.Stream, l *link) error {
 	}
 }
 
-func (c *Client) write(ctx context.Context, s *endpoint.Stream, l *link) {
+func (c *Client) write(ctx context.Context, l *link) {
 	tick := time.NewTicker(max(time.Second, time.Duration(l.info.KeepaliveMS)*time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -170,7 +205,7 @@ func (c *Client) write(ctx context.Context, s *endpoint.Stream, l *link) {
 		case <-ctx.Done():
 			return
 		}
-		if s.WriteMessage(writeTime, m) != nil {
+		if l.control.WriteMessage(writeTime, m) != nil {
 			return
 		}
 	}
@@ -223,10 +258,14 @@ func (c *Client) setAttached(l *link) {
 	c.waiters = nil
 }
 
-func (c *Client) setDetached(err error) {
+// setDetached notes that l has ended, or that none could be made (nil). A newer link stays.
+func (c *Client) setDetached(l *link, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.link, c.lastErr = nil, err
+	if l == nil || c.link == l {
+		c.link = nil
+	}
+	c.lastErr = err
 }
 
 func (c *Client) current() *link {
@@ -261,7 +300,7 @@ func (c *Client) WaitAttached(ctx context.Context) error {
 }
 
 // SPKI is the hash of this agent's key.
-func (c *Client) SPKI() ([32]byte, error) { return identity.SPKIHash(c.cfg.Certificate.Leaf.PublicKey) }
+func (c *Client) SPKI() ([32]byte, error) { return identity.SPKIHash(c.Certificate().Leaf.PublicKey) }
 
 // Resolve sends one semantic request and waits for the response, at most its budget and a little. When ctx ends first the
 // gateway is told, and stops working on it.

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"agentgw/directory/semreq"
 	"agentgw/internal/control"
@@ -41,6 +42,8 @@ type AgentStatus struct {
 	Backend      string   `json:"backend"` // none, running, stopped
 	Sessions     int      `json:"sessions"`
 	Capabilities []string `json:"capabilities"`
+
+	CredentialUntil time.Time `json:"credential_until"`
 }
 
 // ResolveRequest asks the gateway in an agent's name.

@@ -209,6 +209,26 @@ func (a *AMC) Issue(g *arp.Grant, id aic.AIC, csr []byte, provider identity.Leaf
 	return chain, grant, err
 }
 
+// Life is how long a credential lives.
+func (a *AMC) Life() time.Duration { return a.cfg.AgentLife }
+
+// Renew signs the next credential of a registered agent over the key that it has.
+func (a *AMC) Renew(id aic.AIC, spki [32]byte, csr []byte, provider identity.LeafProfile) (chain [][]byte, err error) {
+	req, err := identity.ParseCSR(csr)
+	if err != nil {
+		return nil, err
+	}
+	got, err := identity.SPKIHash(req.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	if got != spki {
+		return nil, frame.Errorf(frame.Binding, "%s is registered with another key: renewal keeps the key", id)
+	}
+	provider.AIC, provider.Life = id, a.cfg.AgentLife
+	return a.cfg.Authority.Issue(provider, req.PublicKey, a.cfg.Now())
+}
+
 func (a *AMC) use(ctx context.Context, secret []byte, change func(*Token) error) error {
 	// change writes what its caller returns: it must not run on after the caller has given up waiting.
 	err := a.cfg.Store.UseToken(context.WithoutCancel(ctx), sha256.Sum256(secret), func(record []byte) ([]byte, error) {

@@ -362,8 +362,10 @@ func TestAttach(t *testing.T) {
 	if err := s.ReadMessage(5*time.Second, &k); err != nil || k.EchoTSMS != 42 {
 		t.Errorf("keepalive %+v %v", k, err)
 	}
-	// A second connection of the same agent takes the place of the first.
-	if _, err := g.attach(cert, good); err != nil {
+	// A second connection of the same agent, restarted, takes the place of the first.
+	restarted := *good
+	restarted.BootID = []byte("another process!")
+	if _, err := g.attach(cert, &restarted); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := s.ReadFrame(5 * time.Second); frame.CodeOf(err) != frame.Collision {
@@ -383,6 +385,109 @@ func TestAttach(t *testing.T) {
 	}
 	if _, err := g.attach(cert, good); err == nil {
 		t.Error("a withdrawn agent attaches")
+	}
+}
+
+// renew asks for the next certificate over a connection with the given certificate.
+func (g *gateway) renew(cert tls.Certificate, aic string, csr []byte) (*arp.Credential, error) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := g.ep.Dial(ctx, g.cfg.Listen, frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: cert, Verify: g.app.trust.Verify(x509.ExtKeyUsageServerAuth, func(identity.Peer) error { return nil }),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(frame.OK, "")
+	s, err := c.Open(ctx, frame.StreamRegistration)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.WriteMessage(5*time.Second, &arp.Renew{AIC: aic, CSR: csr}); err != nil {
+		return nil, err
+	}
+	t, payload, err := s.ReadFrame(5 * time.Second)
+	if err != nil {
+		return nil, err
+	}
+	if t == frame.Answer {
+		var a arp.Answer
+		if err := frame.Unmarshal(payload, &a); err != nil {
+			g.t.Fatal(err)
+		}
+		return nil, a.Err()
+	}
+	out := new(arp.Credential)
+	return out, frame.Unmarshal(payload, out)
+}
+
+func TestRenewal(t *testing.T) {
+	g := newGateway(t, "pharmacy.example")
+	done, cert := g.mustEnrol()
+	key := cert.PrivateKey.(crypto.Signer)
+	csr, err := identity.NewCSR(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.renew(cert, done.AIC, csr); frame.CodeOf(err) != frame.RateLimited {
+		t.Errorf("at once after the enrolment: %v", err)
+	}
+	g.age(done.AIC, time.Hour)
+	next, err := g.renew(cert, done.AIC, csr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := identity.TLSCertificate(next.Chain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := identity.AICOf(again.Leaf); err != nil || string(id) != done.AIC || again.Leaf.SerialNumber.Cmp(cert.Leaf.SerialNumber) == 0 {
+		t.Errorf("renewed as %s, %v", id, err)
+	}
+	if _, err := g.attach(again, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}); err != nil {
+		t.Errorf("attach with the renewed certificate: %v", err)
+	}
+	// The certificate has expired: what is left is the key.
+	self, err := identity.SelfSigned(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.age(done.AIC, 20*24*time.Hour)
+	if _, err := g.renew(self, done.AIC, csr); err != nil {
+		t.Errorf("20 days late, with the key: %v", err)
+	}
+	g.age(done.AIC, 40*24*time.Hour)
+	if _, err := g.renew(self, done.AIC, csr); frame.CodeOf(err) != frame.Expired {
+		t.Errorf("40 days late: %v", err)
+	}
+	g.age(done.AIC, time.Hour)
+	stranger := identitytest.NewKey(t)
+	strange, _ := identity.SelfSigned(stranger)
+	strangeCSR, _ := identity.NewCSR(stranger)
+	if _, err := g.renew(strange, done.AIC, strangeCSR); frame.CodeOf(err) != frame.Binding {
+		t.Errorf("with another key: %v", err)
+	}
+	if _, err := g.renew(again, done.AIC, strangeCSR); frame.CodeOf(err) != frame.Binding {
+		t.Errorf("for another key: %v", err)
+	}
+	if err := g.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: done.AIC}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.renew(self, done.AIC, csr); frame.CodeOf(err) != frame.Revoked {
+		t.Errorf("withdrawn: %v", err)
+	}
+}
+
+// age makes an entry as if it had last changed some time ago.
+func (g *gateway) age(id string, d time.Duration) {
+	g.t.Helper()
+	e, err := g.app.registry.Get(id)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := g.app.registry.Update(g.t.Context(), e, time.Now().Add(-d)); err != nil {
+		g.t.Fatal(err)
 	}
 }
 

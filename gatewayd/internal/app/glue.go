@@ -35,6 +35,12 @@ func (g glue) Register(ctx context.Context, e directory.Entry) error {
 	return err
 }
 
+// Update implements registrar.Directory.
+func (g glue) Update(ctx context.Context, e directory.Entry) error {
+	_, err := g.Registry.Update(ctx, e, now())
+	return err
+}
+
 // SetAlive implements registrar.Directory.
 func (g glue) SetAlive(id string, alive bool) { g.Registry.SetAlive(id, alive, now()) }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentgw/directory/arp"
@@ -21,6 +22,8 @@ const (
 	outQueue    = 128             // frames waiting for one agent; an agent that lets more pile up is closed
 	attachTime  = 5 * time.Second // from the handshake to ATTACHED
 	expirySlack = time.Minute     // after NotAfter, for clocks that disagree
+
+	replacedLinger = 10 * time.Second // for the requests of a connection that a newer one of the same process replaced
 )
 
 func sum(b []byte) [32]byte { return sha256.Sum256(b) }
@@ -28,6 +31,7 @@ func sum(b []byte) [32]byte { return sha256.Sum256(b) }
 // attachment is one agent's live connection.
 type attachment struct {
 	agent     Agent
+	boot      string // names the process that attached
 	conn      *endpoint.Conn
 	endpoints []semreq.Endpoint
 	out       chan frame.Message
@@ -53,8 +57,9 @@ func (r *Registrar) serveAgent(ctx context.Context, c *endpoint.Conn, agent Agen
 		return
 	}
 	defer r.leave(agent.AIC)
+	var attached atomic.Bool
 	late := time.AfterFunc(attachTime, func() {
-		if a := r.find(agent.AIC); a == nil || a.conn != c { // it holds a slot and does not use it
+		if !attached.Load() { // it holds a slot and does not use it
 			c.Close(frame.HelloTimeout, "")
 		}
 	})
@@ -65,8 +70,9 @@ func (r *Registrar) serveAgent(ctx context.Context, c *endpoint.Conn, agent Agen
 	})
 	defer expired.Stop()
 	c.Serve(ctx, endpoint.Handlers{
-		frame.StreamControl: func(ctx context.Context, s *endpoint.Stream) { r.control(ctx, c, s, agent) },
-		frame.StreamRequest: func(ctx context.Context, s *endpoint.Stream) { r.request(ctx, s, agent) },
+		frame.StreamControl:      func(ctx context.Context, s *endpoint.Stream) { r.control(ctx, c, s, agent, &attached) },
+		frame.StreamRequest:      func(ctx context.Context, s *endpoint.Stream) { r.request(ctx, s, agent) },
+		frame.StreamRegistration: func(ctx context.Context, s *endpoint.Stream) { r.renewStream(ctx, s, agent) },
 	})
 }
 
@@ -90,8 +96,9 @@ func (r *Registrar) leave(aic string) {
 }
 
 // control runs an agent's control stream from ATTACH to its end. The connection ends with it.
-func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.Stream, agent Agent) {
+func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.Stream, agent Agent, done *atomic.Bool) {
 	a, attached, err := r.attach(c, s, agent)
+	done.Store(true)
 	if err != nil {
 		defer c.Close(frame.OK, "")
 		r.log.Info("attach refused", "aic", agent.AIC, "err", err)
@@ -171,7 +178,7 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	agent.Scope = grant.Scope
 	observed := c.RemoteAddr()
 	a := &attachment{
-		agent: agent, conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{},
+		agent: agent, boot: string(m.BootID), conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{},
 		endpoints: r.screen(m.Endpoints, observed.Addr()),
 	}
 	r.mu.Lock()
@@ -179,7 +186,11 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	r.attached[agent.AIC] = a
 	r.cfg.Directory.SetAlive(agent.AIC, true) // under the lock: else a detach of before could come after it
 	r.mu.Unlock()
-	if before != nil { // the agent restarted, or its path changed: the newer connection is the one that lives
+	switch { // the newer connection is the one that lives
+	case before == nil:
+	case before.boot == a.boot: // the same process, with a renewed credential or over another path: what runs may end
+		time.AfterFunc(replacedLinger, func() { before.conn.Close(frame.Collision, "") })
+	default:
 		before.conn.Close(frame.Collision, "")
 	}
 	return a, &arp.Attached{

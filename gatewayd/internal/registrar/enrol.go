@@ -52,9 +52,27 @@ func (r *Registrar) serveStranger(ctx context.Context, c *endpoint.Conn) {
 }
 
 func (r *Registrar) enrolStream(ctx context.Context, c *endpoint.Conn, s *endpoint.Stream) {
-	var req arp.Enrol
-	if err := s.ReadMessage(readTime, &req); err != nil {
+	t, payload, err := s.ReadFrame(readTime)
+	if err != nil {
 		r.log.Info("enrolment not read", "remote", c.RemoteAddr().String(), "err", err)
+		s.Reset(frame.CodeOf(err))
+		return
+	}
+	var req arp.Enrol
+	switch t {
+	case frame.Enrol:
+		err = frame.Unmarshal(payload, &req)
+	case frame.Renew: // its certificate has expired; the connection proves the key
+		var m arp.Renew
+		if err = frame.Unmarshal(payload, &m); err == nil {
+			done, err := r.renew(ctx, &m, c.PeerSPKI())
+			r.answerRenewal(s, done, err)
+			return
+		}
+	default:
+		err = frame.Errorf(frame.UnexpectedFrame, "got %v where ENROL was due", t)
+	}
+	if err != nil {
 		s.Reset(frame.CodeOf(err))
 		return
 	}

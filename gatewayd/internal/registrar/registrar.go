@@ -38,6 +38,8 @@ type Directory interface {
 	Reserve(ctx context.Context, id string) error
 	// Register commits an entry; it is durable and visible when it returns.
 	Register(ctx context.Context, e directory.Entry) error
+	// Update commits the next version of an entry; directory.ErrConflict when it is not the one that e was read from.
+	Update(ctx context.Context, e directory.Entry) error
 	SetAlive(id string, alive bool)
 }
 
