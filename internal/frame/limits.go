@@ -18,7 +18,7 @@ func Limit(t Type) int {
 		return MaxDigest
 	case SREQ, SRSP:
 		return MaxRequest
-	case Enrol, Enrolled, ACSPut, ACSState, Renew, Credential:
+	case Enrol, Enrolled, Renew, Credential:
 		return MaxRegistration
 	case SessionInit:
 		return MaxSessionInit

@@ -25,9 +25,6 @@ const (
 	Enrolled         Type = 0x62
 	Attach           Type = 0x64
 	Attached         Type = 0x66
-	ACSPut           Type = 0x68
-	ACSState         Type = 0x6A
-	Deregister       Type = 0x6C
 	Renew            Type = 0x6E
 	Credential       Type = 0x70
 	SessionOffer     Type = 0x76
@@ -45,7 +42,7 @@ var typeNames = map[Type]string{
 	Hello: "HELLO", Ack: "ACK", Resync: "RESYNC", Goodbye: "GOODBYE", Keepalive: "KEEPALIVE", BundleFrame: "BUNDLE",
 	SyncBegin: "SYNC_BEGIN", Entries: "ENTRIES", SyncEnd: "SYNC_END", SREQ: "SREQ", SRSP: "SRSP",
 	CtlKeepalive: "CTL_KEEPALIVE", Answer: "ANSWER", OfferAck: "OFFER_ACK", Enrol: "ENROL", Enrolled: "ENROLLED",
-	Attach: "ATTACH", Attached: "ATTACHED", ACSPut: "ACS_PUT", ACSState: "ACS_STATE", Deregister: "DEREGISTER", Renew: "RENEW", Credential: "CREDENTIAL",
+	Attach: "ATTACH", Attached: "ATTACHED", Renew: "RENEW", Credential: "CREDENTIAL",
 	SessionOffer: "SESSION_OFFER", SessionInit: "SESSION_INIT", SessionAccept: "SESSION_ACCEPT",
 	SessionReject: "SESSION_REJECT", SessionTerminate: "SESSION_TERMINATE", A2AKeepalive: "A2A_KEEPALIVE",
 	CtxHdr: "CTX_HDR", CtxProgress: "CTX_PROGRESS", CtxErr: "CTX_ERR",

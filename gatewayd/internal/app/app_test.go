@@ -196,6 +196,7 @@ func (g *gateway) mustEnrol(scope ...string) (*arp.Enrolled, tls.Certificate) {
 }
 
 func TestEnrol(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, "pharmacy.example")
 	done, cert := g.mustEnrol("agw.discover", "acps.skill.invoke:medicine.sell")
 	if len(done.Caps) != 1 || !strings.HasSuffix(done.Caps[0], "/medicine.sell") {
@@ -219,6 +220,7 @@ func TestEnrol(t *testing.T) {
 }
 
 func TestEnrolmentRefusals(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, "pharmacy.example")
 	key := identitytest.NewKey(t)
 	csr, _ := identity.NewCSR(key)
@@ -297,6 +299,7 @@ func expireToken(t *testing.T, g *gateway, tok arp.Token) {
 
 // A lost answer: the same key with the same token completes the same registration.
 func TestEnrolmentIsCompleted(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, "pharmacy.example")
 	key := identitytest.NewKey(t)
 	csr, _ := identity.NewCSR(key)
@@ -345,6 +348,7 @@ func (g *gateway) attach(cert tls.Certificate, m *arp.Attach) (*endpoint.Stream,
 }
 
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, "pharmacy.example")
 	done, cert := g.mustEnrol()
 	good := &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}
@@ -423,6 +427,7 @@ func (g *gateway) renew(cert tls.Certificate, aic string, csr []byte) (*arp.Cred
 }
 
 func TestRenewal(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, "pharmacy.example")
 	done, cert := g.mustEnrol()
 	key := cert.PrivateKey.(crypto.Signer)
@@ -524,6 +529,7 @@ func (g *gateway) peerState(domain string) admin.PeerRow {
 
 // An agent that holds connections without attaching gives them back, and cannot hold many.
 func TestIdleAgentConnections(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, "pharmacy.example")
 	_, cert := g.mustEnrol()
 	dial := func() *endpoint.Conn {
@@ -556,6 +562,7 @@ func TestIdleAgentConnections(t *testing.T) {
 }
 
 func TestPeersExchangeDigests(t *testing.T) {
+	t.Parallel()
 	one, two := newGateway(t, "one.example"), newGateway(t, "two.example")
 	done, _ := two.mustEnrol()
 	one.addPeer(two, PeerOptions{Role: "peer", Addresses: []string{two.cfg.Listen}})
@@ -584,6 +591,7 @@ func TestPeersExchangeDigests(t *testing.T) {
 }
 
 func TestCase01ClientCertificateRejected(t *testing.T) {
+	t.Parallel()
 	one, two := newGateway(t, "one.example"), newGateway(t, "two.example")
 	one.addPeer(two, PeerOptions{Role: "peer", Addresses: []string{two.cfg.Listen}}) // two.example knows nothing of one.example
 	eventually(t, "the refusal counted as a failed dial", func() bool {
@@ -596,6 +604,7 @@ func TestCase01ClientCertificateRejected(t *testing.T) {
 }
 
 func TestCase59RoleByALPN(t *testing.T) {
+	t.Parallel()
 	one, two := newGateway(t, "one.example"), newGateway(t, "two.example")
 	two.addPeer(one, PeerOptions{Role: "peer"})
 	done, agent := two.mustEnrol()
@@ -645,6 +654,7 @@ func TestCase59RoleByALPN(t *testing.T) {
 }
 
 func TestStartErrorsSayWhat(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, "one.example")
 	second := *g.cfg
 	var cleanup daemon.Cleanup
