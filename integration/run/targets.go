@@ -148,7 +148,6 @@ func ci() error {
 		{"make cases", command("make", "cases", "N="+knownCases)},
 		{"make integration", command("make", "integration")},
 		{"make fuzz", command("make", "fuzz", "FUZZTIME=3s")},
-		{"make bench QUICK=1", command("make", "bench", "QUICK=1")},
 		{"systemd units", command("systemd-analyze", "verify", "systemd/gatewayd.service", "systemd/agentd.service")},
 	}
 	var failures []string

@@ -33,7 +33,7 @@ import (
 
 // gateway is a whole gatewayd in this process, with a socket of its own to dial from.
 type gateway struct {
-	t    *testing.T
+	t    testing.TB
 	cfg  *config.Gateway
 	app  *app
 	dir  string
@@ -42,7 +42,7 @@ type gateway struct {
 }
 
 // newGateway makes a domain and starts its gateway on a free port of the loopback.
-func newGateway(t *testing.T, domain string) *gateway {
+func newGateway(t testing.TB, domain string) *gateway {
 	t.Helper()
 	g := &gateway{t: t, dir: t.TempDir()}
 	if _, err := Init(InitOptions{Dir: g.dir, Domain: domain, Listen: freeAddr(t), Lab: true}); err != nil {
@@ -63,7 +63,7 @@ func newGateway(t *testing.T, domain string) *gateway {
 }
 
 // freeAddr is a UDP address of the loopback that nobody used a moment ago.
-func freeAddr(t *testing.T) string {
+func freeAddr(t testing.TB) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -79,7 +79,7 @@ func (g *gateway) start() {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	cfg.Limits.EnrolRate, cfg.Limits.HandshakeRate = 1000, 1000 // one address makes every connection of the tests
+	cfg.Limits.EnrolRate, cfg.Limits.HandshakeRate, cfg.Limits.AgentRequestRate = 1000, 1000, 1e6 // one address makes every connection
 	g.cfg = cfg
 	ctx, cancel := context.WithCancel(context.Background())
 	var cleanup daemon.Cleanup
@@ -102,7 +102,7 @@ func (g *gateway) start() {
 	}
 }
 
-type logWriter struct{ t *testing.T }
+type logWriter struct{ t testing.TB }
 
 func (w logWriter) Write(p []byte) (int, error) {
 	w.t.Logf("%s", p)
