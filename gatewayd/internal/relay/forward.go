@@ -226,7 +226,7 @@ func (r *Relay) rate(j *job, from Hop, resp *semreq.Response) []scored {
 			continue
 		}
 		own := r.cfg.Directory.Score(j.query, res.Skill)
-		if own < j.minScore(r.cfg.AnswerBar) {
+		if own < j.minScore(r.cfg.AnswerBar)/foreignShare {
 			r.log.Debug("result below the bar left out", "neighbour", from.Gateway(), "cap", res.Cap, "own", own, "said", res.Score)
 			continue
 		}

@@ -107,6 +107,7 @@ const (
 	minForward    = 50 * time.Millisecond  // below this no hop can answer in time
 	parallelGrace = 30 * time.Millisecond  // for the other branches, once one has won
 	resultLife    = 60 * time.Second
+	foreignShare  = 4 // a result has no examples and no agent's name: a good match may lose that much of its score on the way
 	maxAttempts   = 2
 	retryAbove    = 0.4 // share of the budget that must be left for another attempt
 	maxAtOnce     = 4096
