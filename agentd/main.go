@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -152,11 +151,7 @@ func resolveCmd(o *options) *cobra.Command {
 			if err := o.Print(cmd.OutOrStdout(), a, func(w io.Writer) { printAnswer(w, a) }); err != nil {
 				return err
 			}
-			code, _ := strconv.ParseUint(a.Code, 16, 16)
-			if code != 0 {
-				return &daemon.SilentError{Err: frame.Errorf(frame.Code(code), "%s", a.Status)}
-			}
-			return nil
+			return daemon.Silent(a.Code, a.Status)
 		},
 	}
 	f := cmd.Flags()
@@ -197,7 +192,6 @@ type taskDone struct {
 }
 
 func taskCmd(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "task", Short: "tasks that an agent has others do"}
 	var in local.TaskRequest
 	run := &cobra.Command{
 		Use: "run PLAN.yaml", Short: "run a plan to its end, or with --resume go on with one that was cut short", Args: daemon.Args(cobra.MaximumNArgs(1)),
@@ -223,8 +217,7 @@ func taskCmd(o *options) *cobra.Command {
 		},
 	}
 	run.Flags().StringVar(&in.Resume, "resume", "", "id of a task: what ended stays, what ran then runs again")
-	cmd.AddCommand(run)
-	return cmd
+	return daemon.Group("task", "tasks that an agent has others do", run)
 }
 
 func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, in local.TaskRequest) error {
@@ -248,6 +241,9 @@ func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, i
 		}
 		return nil
 	})
+	if frame.CodeOf(err) == frame.Cancelled {
+		return frame.Errorf(frame.Cancelled, "you stopped it: the task is cancelled, with what had not ended")
+	}
 	if err != nil {
 		return err
 	}
@@ -258,8 +254,7 @@ func (o *options) runTask(ctx context.Context, w io.Writer, c *control.Client, i
 		return err
 	}
 	if done.Failed != nil {
-		code, _ := strconv.ParseUint(done.Failed.Code, 16, 16)
-		return &daemon.SilentError{Err: frame.Errorf(frame.Code(code), "%s", done.Failed.Message)}
+		return daemon.Silent(done.Failed.Code, done.Failed.Message)
 	}
 	return nil
 }
@@ -335,12 +330,19 @@ func statusCmd(o *options) *cobra.Command {
 			return o.Print(cmd.OutOrStdout(), s, func(w io.Writer) {
 				fmt.Fprintf(w, "version  %s\nlisten   %s\nup       %s\n", s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second)
 				for _, a := range s.Agents {
-					fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %v %s\n  program   %s\n  sessions  %d\n  valid     until %s\n",
-						a.Name, a.AIC, a.Gateway, a.Domain, a.Attached, a.Error, a.Backend, a.Sessions, a.CredentialUntil.Format(time.RFC3339))
+					fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %s\n  program   %s\n  sessions  %d\n  valid     until %s\n",
+						a.Name, a.AIC, a.Gateway, a.Domain, attached(a), a.Backend, a.Sessions, a.CredentialUntil.Format(time.RFC3339))
 				}
 			})
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the daemon to answer and for every agent to be attached")
 	return cmd
+}
+
+func attached(a local.AgentStatus) string {
+	if a.Attached {
+		return "yes"
+	}
+	return "no: " + or(a.Error, "not yet")
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -118,10 +119,18 @@ func (g *Gateway) validate(file string) error {
 }
 
 func (p *problems) hostPort(key, v string) {
+	if err := CheckHostPort(v); err != nil {
+		p.add(key, "%v", err)
+	}
+}
+
+// CheckHostPort says whether v is an address of the form host:port.
+func CheckHostPort(v string) error {
 	_, port, err := net.SplitHostPort(v)
 	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 0 || n > 65535 {
-		p.add(key, "%q is not host:port", v)
+		return fmt.Errorf("%q is not host:port", v)
 	}
+	return nil
 }
 
 // Peer is one policy row: what this domain grants one peer domain. Everything that is not granted is denied.
@@ -138,7 +147,8 @@ type Peer struct {
 	Upstream    bool     `yaml:"upstream"`    // the last resort for requests that no digest matches
 }
 
-var peerRoles = []string{"peer", "customer", "provider"}
+// PeerRoles are what a peer may be to us.
+var PeerRoles = []string{"peer", "customer", "provider"}
 
 // LoadPeers reads every policy row of a folder.
 func LoadPeers(dir string) ([]*Peer, error) {
@@ -177,8 +187,8 @@ func LoadPeer(file string) (*Peer, error) {
 	if !identity.ValidDomain(r.Domain) {
 		p.add("domain", "%q is no lower-case DNS name", r.Domain)
 	}
-	if !slices.Contains(peerRoles, r.Role) {
-		p.add("role", "%q is none of %v", r.Role, peerRoles)
+	if !slices.Contains(PeerRoles, r.Role) {
+		p.add("role", "%q is none of %v", r.Role, PeerRoles)
 	}
 	if r.Export != "own" && r.Export != "transit" {
 		p.add("export", "%q is neither own nor transit", r.Export)

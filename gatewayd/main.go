@@ -101,7 +101,6 @@ func runCmd(o *options) *cobra.Command {
 }
 
 func tokenCmd(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "enrolment tokens"}
 	var life time.Duration
 	var in admin.TokenRequest
 	create := &cobra.Command{
@@ -123,12 +122,10 @@ func tokenCmd(o *options) *cobra.Command {
 	f.DurationVar(&life, "life", 10*time.Minute, "how long it may be used")
 	f.StringSliceVar(&in.Scope, "scope", nil, "what its agent may be granted at most (default agw.discover,acps.skill.invoke:*)")
 	f.StringVar(&in.Note, "note", "", "for whom it is")
-	cmd.AddCommand(create)
-	return cmd
+	return daemon.Group("token", "enrolment tokens", create)
 }
 
 func peerCmd(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "peer", Short: "peer domains"}
 	var in app.PeerOptions
 	add := &cobra.Command{
 		Use: "add --bundle FILE", Short: "trust a peer domain and exchange digests with it", Args: daemon.Args(cobra.NoArgs),
@@ -141,14 +138,8 @@ func peerCmd(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			socket := cfg.Control
-			if o.Control != "" {
-				socket = o.Control
-			}
-			err = control.NewClient(socket).Call(cmd.Context(), "/v1/peers/reload", admin.None{}, &admin.None{})
-			done.Running = err == nil
-			if err != nil && frame.CodeOf(err) != frame.UpstreamFailed {
-				return fmt.Errorf("%s is written, but the running gateway does not take it: %w", done.File, err)
+			if done.Running, err = o.reload(cmd, cfg); err != nil {
+				return err
 			}
 			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
 				fmt.Fprintf(w, "peer %s added in %s\nits bundle is signed by %s: compare it with the peer's operator\n", done.Domain, done.File, done.Fingerprint)
@@ -166,13 +157,47 @@ func peerCmd(o *options) *cobra.Command {
 	f.BoolVar(&in.Transit, "transit", false, "pass on to it what we learn from others")
 	f.StringSliceVar(&in.Introduces, "introduces", nil, "domains whose bundles we take from it, such as *.example")
 	f.BoolVar(&in.Upstream, "upstream", false, "ask it as the last resort")
+	f.BoolVar(&in.Replace, "replace", false, "write the row anew where there is one: what was edited in it by hand is lost")
 	add.MarkFlagRequired("bundle")
 	ls := &cobra.Command{
 		Use: "list", Short: "neighbours and how they stand", Args: daemon.Args(cobra.NoArgs),
 		RunE: show(o, "/v1/peers", printPeers),
 	}
-	cmd.AddCommand(add, ls)
-	return cmd
+	remove := &cobra.Command{
+		Use: "remove DOMAIN", Short: "trust a peer domain no more", Args: daemon.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := config.LoadGateway(o.Config)
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			if err := app.RemovePeer(cfg, args[0]); err != nil {
+				return err
+			}
+			running, err := o.reload(cmd, cfg)
+			if err != nil {
+				return err
+			}
+			done := map[string]any{"domain": args[0], "running": running}
+			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintf(w, "peer %s removed\n", args[0]) })
+		},
+	}
+	return daemon.Group("peer", "peer domains", add, ls, remove)
+}
+
+// reload has a running gateway read its policy rows again; without one they count at the next start.
+func (o *options) reload(cmd *cobra.Command, cfg *config.Gateway) (running bool, err error) {
+	socket := cfg.Control
+	if o.Control != "" {
+		socket = o.Control
+	}
+	err = control.NewClient(socket).Call(cmd.Context(), "/v1/peers/reload", admin.None{}, &admin.None{})
+	if frame.CodeOf(err) == frame.UpstreamFailed {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("the files are written, but the running gateway does not take them: %w", err)
+	}
+	return true, nil
 }
 
 func agentsCmd(o *options) *cobra.Command {
@@ -252,12 +277,15 @@ func resolveCmd(o *options) *cobra.Command {
 			if err := c.Call(cmd.Context(), "/v1/resolve", in, &a); err != nil {
 				return err
 			}
-			return o.Print(cmd.OutOrStdout(), a, func(w io.Writer) {
+			if err := o.Print(cmd.OutOrStdout(), a, func(w io.Writer) {
 				for _, r := range a.Results {
 					fmt.Fprintf(w, "%5.2f %%  %s  (%s)\n         %s\n", float64(r.Score)/100, r.Skill.Name, r.Domain, r.Capability)
 				}
 				fmt.Fprintf(w, "%s over %d hop(s) in %.1f ms\n", a.Status, a.Hops, a.ElapsedMS)
-			})
+			}); err != nil {
+				return err
+			}
+			return daemon.Silent(a.Code, a.Status)
 		},
 	}
 	f := cmd.Flags()
@@ -301,6 +329,7 @@ func printStatus(w io.Writer, s admin.Status) {
 	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\n\n",
 		s.Gateway, s.Domain, s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded)
 	printPeers(w, s.Peers)
+	fmt.Fprintln(w)
 	t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")
 	for _, d := range s.Domains {
 		source := d.Source
@@ -315,7 +344,11 @@ func printStatus(w io.Writer, s admin.Status) {
 func printPeers(w io.Writer, rows []admin.PeerRow) {
 	t := table(w, "PEER", "ROLE", "STATE", "ACKED", "ENTRIES", "RTT", "LAST ERROR")
 	for _, p := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%d ms\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, p.RTTMS, p.Error)
+		rtt := "-"
+		if p.State == "up" {
+			rtt = fmt.Sprintf("%d ms", p.RTTMS)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%s\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, rtt, p.Error)
 	}
 	t.Flush()
 }

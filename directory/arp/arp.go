@@ -162,7 +162,7 @@ const (
 // Refusal makes the ANSWER of an error. What an agent is told of its own registration is the whole text: agent and gateway
 // are of one domain.
 func Refusal(err error) *Answer {
-	return &Answer{Code: frame.CodeOf(err), Msg: clip(err.Error(), MaxMsg)}
+	return &Answer{Code: frame.CodeOf(err), Msg: clip(frame.Text(err), MaxMsg)}
 }
 
 // Err is the error that an answer stands for, nil for OK.

@@ -47,6 +47,9 @@ func (a Ask) Request() (*Request, error) {
 			return nil, err
 		}
 	}
+	if _, err := r.ParsedConstraints(); err != nil {
+		return nil, err
+	}
 	return r, r.Validate()
 }
 

@@ -122,6 +122,9 @@ func (r *Request) ParsedConstraints() (c Constraints, err error) {
 	if err := frame.Unmarshal(r.Constraints, &c); err != nil {
 		return c, err
 	}
+	if c.MinScore > 10_000 {
+		return c, frame.Errorf(frame.ReqInvalid, "min_score %d is not 0 to 10000", c.MinScore)
+	}
 	if max(len(c.AllowDomains), len(c.DenyDomains), len(c.Exclude)) > maxList {
 		return c, frame.Errorf(frame.ReqInvalid, "constraints have more than %d entries", maxList)
 	}

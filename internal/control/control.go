@@ -109,18 +109,10 @@ type errorBody struct {
 func WriteError(w http.ResponseWriter, err error) {
 	var body errorBody
 	code := frame.CodeOf(err)
-	body.Error.Code, body.Error.Name, body.Error.Message = code.Hex(), code.String(), detail(err)
+	body.Error.Code, body.Error.Name, body.Error.Message = code.Hex(), code.String(), frame.Text(err)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(httpStatus(code))
 	json.NewEncoder(w).Encode(body)
-}
-
-// detail leaves out the code that Error() repeats when err is nothing but a coded error.
-func detail(err error) string {
-	if e, ok := err.(*frame.Error); ok { //nolint:errorlint // a wrapped one has more to say than its detail
-		return e.Detail
-	}
-	return err.Error()
 }
 
 func httpStatus(code frame.Code) int {
@@ -180,6 +172,9 @@ func (c *Client) Stream(ctx context.Context, endpoint string, in any, each func(
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
+			if ctx.Err() != nil {
+				return frame.Errorf(frame.Cancelled, "you stopped it")
+			}
 			return frame.Errorf(frame.UpstreamFailed, "the daemon went away: %w", err)
 		}
 		if err := each(v); err != nil {
@@ -200,8 +195,18 @@ func (c *Client) open(ctx context.Context, endpoint string, in any) (*http.Respo
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil, frame.Errorf(frame.Cancelled, "you stopped it")
+		}
 		if ctx.Err() != nil {
 			return nil, frame.Errorf(frame.Deadline, "no answer from the daemon in time: %w", ctx.Err())
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, frame.Errorf(frame.PolicyDenied, "%s: only the daemon's own user may open its control socket: run this as that user", c.path)
+		}
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err // without the method and address of an HTTP call that nobody asked for
 		}
 		return nil, frame.Errorf(frame.UpstreamFailed, "no daemon answers at %s: %w; is it running, and is the path its `control:`?", c.path, err)
 	}

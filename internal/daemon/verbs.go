@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,8 +40,8 @@ func Execute(root *cobra.Command, out *Output) int {
 		return Usagef("%w; `%s --help` lists the flags", err, cmd.CommandPath())
 	})
 	err := root.Execute()
-	if err != nil && strings.HasPrefix(err.Error(), "unknown command") {
-		err = &UsageError{err}
+	if err != nil && (strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "required flag")) {
+		err = Usagef("%w; --help lists the verbs and flags", err)
 	}
 	if err == nil {
 		return ExitDone
@@ -66,6 +67,19 @@ type SilentError struct{ Err error }
 func (e *SilentError) Error() string { return e.Err.Error() }
 func (e *SilentError) Unwrap() error { return e.Err }
 
+// Silent is the error of an outcome that was printed already: it sets the exit code of the outcome's code, given as two
+// hexadecimal digits; nil for 00.
+func Silent(code, text string) error {
+	c, err := strconv.ParseUint(code, 16, 16)
+	if err != nil {
+		return fmt.Errorf("outcome without a code: %q", code)
+	}
+	if c == 0 {
+		return nil
+	}
+	return &SilentError{frame.Errorf(frame.Code(c), "%s", text)}
+}
+
 // Args adapts a check of arguments so that its mistakes exit with 2.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -74,6 +88,22 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// Group makes a command that only holds others: alone, or with a verb that it does not have, it is a mistake.
+func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
+		var names []string
+		for _, v := range verbs {
+			names = append(names, v.Name())
+		}
+		if len(args) > 0 {
+			return Usagef("%s has no verb %q: it has %s", cmd.Name(), args[0], strings.Join(names, ", "))
+		}
+		return Usagef("%s needs a verb: %s", cmd.Name(), strings.Join(names, ", "))
+	}}
+	cmd.AddCommand(verbs...)
+	return cmd
 }
 
 // ReadSecret reads a secret from a file, or from stdin when the name is "-": never from an argument, which every user of

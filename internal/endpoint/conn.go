@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -301,9 +302,24 @@ func explain(doing string, err error) error {
 		if app.Remote {
 			by = "the peer"
 		}
+		if reason := printable(app.ErrorMessage); reason != "" {
+			return frame.Errorf(code, "%s: %s closed the connection: %s", doing, by, reason)
+		}
 		return frame.Errorf(code, "%s: %s closed the connection", doing, by)
 	}
 	return explainTransport(doing, err)
+}
+
+// printable is a peer's words as they may stand in a log: ASCII without control characters, at most 128.
+func printable(s string) string {
+	keep := func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return -1
+		}
+		return r
+	}
+	s = strings.Map(keep, s)
+	return s[:min(len(s), 128)]
 }
 
 func explainTransport(doing string, err error) error {
@@ -319,6 +335,8 @@ func explainTransport(doing string, err error) error {
 		return frame.Errorf(frame.UpstreamFailed, "%s: no answer to the handshake; is the address right and UDP let through?", doing)
 	case errors.As(err, &reset):
 		return frame.Errorf(frame.UpstreamFailed, "%s: the peer has restarted", doing)
+	case errors.As(err, &tr) && tr.ErrorCode.IsCryptoError() && tr.Remote:
+		return frame.Errorf(frame.TrustDenied, "%s: the other side refused our certificate: does it know us (a policy row, an entry), and is the certificate valid? (%w)", doing, err)
 	case errors.As(err, &tr) && tr.ErrorCode.IsCryptoError():
 		return frame.Errorf(frame.TrustDenied, "%s: handshake refused: %w", doing, err)
 	case errors.As(err, &tr) && tr.ErrorCode == quic.ConnectionRefused:

@@ -88,6 +88,8 @@ type Endpoint struct {
 	draining  chan struct{}
 	serving   sync.WaitGroup // accept loop and one goroutine a connection
 
+	complaints *rate.Limiter
+
 	mu     sync.Mutex // guards conns, closed
 	conns  map[*Conn]struct{}
 	closed bool
@@ -117,7 +119,7 @@ func Open(cfg Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		cfg: cfg, log: cfg.Log, socket: socket, draining: make(chan struct{}), conns: map[*Conn]struct{}{},
-		admit: newAdmission(cfg),
+		admit: newAdmission(cfg), complaints: rate.NewLimiter(1, 10),
 	}
 	retry := rate.NewLimiter(retryAboveRate, retryAboveBurst)
 	e.transport = &quic.Transport{
@@ -203,11 +205,23 @@ func (e *Endpoint) faceFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 				e.log.Debug("handshake refused", "alpn", f.ALPN, "remote", hello.Conn.RemoteAddr().String(), "err", err)
 				return nil, err
 			}
+			cred.Verify = e.told(f.ALPN, hello.Conn.RemoteAddr().String(), cred.Verify)
 			return tlsConfig(f.ALPN, cred), nil
 		}
 		alpns = append(alpns, f.ALPN)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: alpns, Certificates: []tls.Certificate{{}}}, nil
+}
+
+// told logs why peers are refused, at most one a second: an operator looks for it, and anybody can cause it.
+func (e *Endpoint) told(alpn, remote string, verify func(tls.ConnectionState) error) func(tls.ConnectionState) error {
+	return func(cs tls.ConnectionState) error {
+		err := verify(cs)
+		if err != nil && e.complaints.Allow() {
+			e.log.Info("handshake refused", "alpn", alpn, "remote", remote, "err", err)
+		}
+		return err
+	}
 }
 
 func tlsConfig(alpn string, cred Credentials) *tls.Config {

@@ -111,6 +111,14 @@ func Errorf(c Code, format string, args ...any) *Error {
 func (e *Error) Error() string { return e.Detail + " (" + e.Code.Hex() + " " + e.Code.String() + ")" }
 func (e *Error) Unwrap() error { return e.err }
 
+// Text is what an error says without its code, where it is nothing but a coded error: for places that show the code apart.
+func Text(err error) string {
+	if e, ok := err.(*Error); ok { //nolint:errorlint // a wrapped one has more to say than its detail
+		return e.Detail
+	}
+	return err.Error()
+}
+
 // CodeOf is the code that err carries, [OK] for nil, and [Internal] for an error without one.
 func CodeOf(err error) Code {
 	if err == nil {

@@ -12,6 +12,12 @@ const (
 	ScopeSkillInvoke = "acps.skill.invoke:" // followed by a skill id, or by `*`
 )
 
+// known are the forms that a scope string may have.
+var known = []string{ScopeDiscover, ScopeSkillInvoke + "*", "agw.publish:*", "agw.context.read"}
+
+// Known says whether s is a scope string of this system, and not a slip of the pen.
+func Known(s string) bool { return coveredBy(s, known) }
+
 // Matches says whether the scope string pattern covers s.
 func Matches(pattern, s string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {

@@ -244,7 +244,7 @@ func runOrResume(ctx context.Context, e *task.Engine, r local.TaskRequest) (id s
 	}
 	plan, err := task.LoadPlan(strings.NewReader(r.Plan))
 	if err != nil {
-		return "", nil, frame.Errorf(frame.ReqInvalid, "plan: %w", err)
+		return "", nil, frame.Errorf(frame.ReqInvalid, "%w", err)
 	}
 	raw := local.NewID()
 	id = hex.EncodeToString(raw[:])

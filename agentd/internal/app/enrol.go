@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -65,6 +66,11 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	draft, err := os.ReadFile(o.ACS)
 	if err != nil {
 		return nil, &daemon.UsageError{Err: fmt.Errorf("read the draft ACS: %w", err)}
+	}
+	if o.Program != "" {
+		if _, err := exec.LookPath(o.Program); err != nil {
+			return nil, daemon.Usagef("--stdio: %w", err)
+		}
 	}
 	file, cfg, err := ensureConfig(o)
 	if err != nil {

@@ -217,11 +217,6 @@ func TestOffersAreAcknowledged(t *testing.T) {
 func TestResolve(t *testing.T) {
 	f := newFake(t)
 	c := f.client(t, nil)
-	if _, err := c.Resolve(t.Context(), ask(t, 1000)); err == nil {
-		wait(t, c) // it may have attached already
-	} else if frame.CodeOf(err) != frame.UpstreamFailed || !strings.Contains(err.Error(), "not attached") {
-		t.Errorf("before it is attached: %v", err)
-	}
 	wait(t, c)
 	f.answer.Store(func(r *semreq.Request) *semreq.Response {
 		return &semreq.Response{ReqID: r.ReqID, Status: frame.NotFound}
@@ -237,6 +232,51 @@ func TestResolve(t *testing.T) {
 	f.answer.Store(func(*semreq.Request) *semreq.Response { return &semreq.Response{ReqID: []byte{1}} })
 	if _, err := c.Resolve(t.Context(), ask(t, 1000)); frame.CodeOf(err) != frame.Malformed {
 		t.Errorf("an answer over its limits: %v", err)
+	}
+}
+
+func TestResolveWhileDetached(t *testing.T) {
+	f := newFake(t)
+	c, err := New(Config{Gateway: f.ep.Addr().String(), Log: slog.New(slog.DiscardHandler)}) // and never run
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err = c.Resolve(t.Context(), ask(t, 100))
+	if frame.CodeOf(err) != frame.Deadline || !strings.Contains(err.Error(), "not attached") || !strings.Contains(err.Error(), f.ep.Addr().String()) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("told after %v of a budget of 100 ms", took)
+	}
+}
+
+// A gateway that is killed says nothing: the request that meets the silence gives the connection up, and one whose
+// connection breaks under it is asked once more.
+func TestResolveSurvivesARestart(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	asked := atomic.Int32{}
+	f.answer.Store(func(r *semreq.Request) *semreq.Response {
+		if asked.Add(1) == 1 {
+			f.newest().Conn().Close(frame.UpstreamFailed, "")
+			return nil
+		}
+		return &semreq.Response{ReqID: r.ReqID, Status: frame.NotFound}
+	})
+	if out, err := c.Resolve(t.Context(), ask(t, 5000)); err != nil || out.Status != frame.NotFound || asked.Load() != 2 {
+		t.Errorf("%+v %v, asked %d times", out, err, asked.Load())
+	}
+	f.answer.Store(func(*semreq.Request) *semreq.Response { return nil })
+	before := f.newest()
+	if _, err := c.Resolve(t.Context(), ask(t, 100)); frame.CodeOf(err) != frame.Deadline || !strings.Contains(err.Error(), "is it down") {
+		t.Errorf("silence: %v", err)
+	}
+	select {
+	case <-before.Conn().Context().Done():
+	case <-time.After(5 * time.Second):
+		t.Error("the silent connection is kept")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"log/slog"
 	mrand "math/rand/v2"
 	"sync"
@@ -268,9 +269,17 @@ func (c *Client) setDetached(l *link, err error) {
 	c.lastErr = err
 }
 
+// current is the attached connection, nil without one. One that has ended counts no more, whoever has noticed it yet.
 func (c *Client) current() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.alive()
+}
+
+func (c *Client) alive() *link {
+	if c.link != nil && c.link.conn.Context().Err() != nil {
+		return nil
+	}
 	return c.link
 }
 
@@ -278,13 +287,13 @@ func (c *Client) current() *link {
 func (c *Client) Attached() (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.link != nil, c.lastErr
+	return c.alive() != nil, c.lastErr
 }
 
 // WaitAttached returns when the agent is attached, or with ctx.
 func (c *Client) WaitAttached(ctx context.Context) error {
 	c.mu.Lock()
-	if c.link != nil {
+	if c.alive() != nil {
 		c.mu.Unlock()
 		return nil
 	}
@@ -303,31 +312,48 @@ func (c *Client) WaitAttached(ctx context.Context) error {
 func (c *Client) SPKI() ([32]byte, error) { return identity.SPKIHash(c.Certificate().Leaf.PublicKey) }
 
 // Resolve sends one semantic request and waits for the response, at most its budget and a little. When ctx ends first the
-// gateway is told, and stops working on it.
+// gateway is told, and stops working on it. A connection that breaks meanwhile is waited for, and the request sent once more,
+// while its budget lasts.
 func (c *Client) Resolve(ctx context.Context, r *semreq.Request) (*semreq.Response, error) {
+	budget := time.Duration(r.BudgetMS)*time.Millisecond + readSlack
+	limited, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	out, err := c.ask(limited, r)
+	if frame.CodeOf(err) == frame.UpstreamFailed && c.WaitAttached(limited) == nil {
+		again := *r
+		again.ReqID = make([]byte, 16) // a gateway further on may have seen the first one
+		rand.Read(again.ReqID)         // it never fails
+		out, err = c.ask(limited, &again)
+	}
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, frame.Errorf(frame.Deadline, "the gateway %s does not answer; is it down? (%w)", c.cfg.Gateway, err)
+	}
+	return out, err
+}
+
+// ask sends a request once. A gateway answers within a request's budget, whatever the answer is: one that does not has gone
+// without a word, and its connection is given up.
+func (c *Client) ask(ctx context.Context, r *semreq.Request) (*semreq.Response, error) {
 	l := c.current()
 	if l == nil {
 		_, err := c.Attached()
 		return nil, frame.Errorf(frame.UpstreamFailed, "not attached to the gateway %s: %w", c.cfg.Gateway, orUnknown(err))
 	}
-	budget := time.Duration(r.BudgetMS)*time.Millisecond + readSlack
-	ctx, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
 	s, err := l.conn.Open(ctx, frame.StreamRequest)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { s.Reset(frame.Cancelled) })
 	defer stop()
-	if err := s.WriteMessage(budget, r); err != nil {
+	if err := s.WriteMessage(writeTime, r); err != nil {
 		return nil, err
 	}
 	s.CloseWrite()
 	out := new(semreq.Response)
-	if err := s.ReadMessage(budget, out); err != nil {
+	if err := s.ReadMessage(time.Minute, out); err != nil {
 		s.Reset(frame.Cancelled)
-		if ctx.Err() != nil {
-			return nil, frame.Errorf(frame.Deadline, "the gateway did not answer within the budget: %w", err)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			l.conn.Close(frame.Deadline, "")
 		}
 		return nil, err
 	}

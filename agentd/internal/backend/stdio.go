@@ -8,8 +8,8 @@
 //	agentd → agent  {"jsonrpc":"2.0","method":"aci/cancel","params":{"id":7}}
 //
 // Several deliveries run at once, up to a limit; what is over it is refused (47), nothing queues. A line may have 2 MiB. What
-// the agent writes to stderr goes to the log. A process that ends is started again with back-off; deliveries that it had fail
-// with 48. Safe for concurrent use. Source: seed 000, section 4.1 (transport layer, STDIO) and 5.3.
+// the agent writes to stderr goes to the log. A process that ends, or closes its input or output, is started again with back-off;
+// deliveries that it had fail with 48. What it has started ends with it, unless it has left the process group. Safe for concurrent use. Source: seed 000, section 4.1 (transport layer, STDIO) and 5.3.
 package backend
 
 import (
@@ -20,10 +20,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 
 	"agentgw/internal/frame"
@@ -35,7 +32,6 @@ const (
 	restartMin = 200 * time.Millisecond
 	restartMax = 10 * time.Second
 	steady     = 30 * time.Second // a process that ran so long is started again without delay
-	stopGrace  = 3 * time.Second  // between closing its input and killing it
 )
 
 // Config of a stdio agent.
@@ -79,13 +75,6 @@ type Stdio struct {
 	lastErr error
 }
 
-// process is one life of the child.
-type process struct {
-	in     io.WriteCloser
-	writes chan []byte
-	gone   chan struct{} // closed when the process has ended
-}
-
 // call is one delivery on its way.
 type call struct {
 	progress func(Progress)
@@ -102,14 +91,15 @@ func New(cfg Config) *Stdio {
 	return &Stdio{cfg: cfg, log: cfg.Log, running: map[uint64]*call{}}
 }
 
-// Run keeps the process running until ctx ends, then stops it: its input is closed and it is
-// terminated; after 3 s it is killed.
+// Run keeps the process running until ctx ends, then stops it: its input is closed and it is terminated; after 3 s it is killed,
+// with what it has started and left in its process group. Run returns within 4 s, whatever the process does.
 func (b *Stdio) Run(ctx context.Context) {
 	wait := restartMin
 	for {
 		began := time.Now()
 		err := b.once(ctx)
 		if ctx.Err() != nil {
+			b.log.Info("local agent stopped", "err", err)
 			return
 		}
 		if time.Since(began) > steady {
@@ -125,87 +115,66 @@ func (b *Stdio) Run(ctx context.Context) {
 	}
 }
 
+// once is one life of the process, from its start until nothing of it is read any more.
 func (b *Stdio) once(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, b.cfg.Command[0], b.cfg.Command[1:]...)
-	cmd.Dir, cmd.Env = b.cfg.Dir, environment(b.cfg.Env)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for agentd, which drains first
-	in, err := cmd.StdinPipe()
+	p, err := launch(b.cfg)
+	b.setProc(p, err)
 	if err != nil {
 		return err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	errs, err := cmd.StderrPipe()
-	if err != nil {
-		return err
-	}
-	var kill *time.Timer
-	cmd.Cancel = func() error {
-		in.Close()
-		kill = time.AfterFunc(stopGrace, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-		return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-	}
-	if err := cmd.Start(); err != nil {
-		err = fmt.Errorf("start %s: %w", b.cfg.Command[0], err)
-		b.setProc(nil, err)
-		return err
-	}
-	p := &process{in: in, writes: make(chan []byte, 64), gone: make(chan struct{})}
-	b.setProc(p, nil)
+	broken := make(chan error, 2) // both may fail
 	var pumps sync.WaitGroup
-	pumps.Go(func() { b.logLines(errs) })
-	pumps.Go(func() { p.pump() })
-	readErr := b.read(out)
-	if readErr != nil { // it speaks no protocol of ours any more
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		io.Copy(io.Discard, out)
-	}
-	b.setProc(nil, readErr)
+	pumps.Go(func() { b.logLines(p.errs) })
+	pumps.Go(func() { broken <- b.read(p.out) })
+	pumps.Go(func() {
+		if err := p.pump(); err != nil {
+			broken <- err
+		}
+	})
+	go p.await()
+	readUntil, why := b.watch(ctx, p, broken)
 	close(p.gone)
+	p.in.Close()
+	p.drain(readUntil)
 	pumps.Wait()
-	err = errors.Join(readErr, cmd.Wait())
-	if kill != nil {
-		kill.Stop()
-	}
+	closeAll(p.out, p.errs)
 	b.failAll(frame.Errorf(frame.UpstreamFailed, "the local agent ended while it worked"))
-	if err == nil {
-		err = errors.New("it exited with 0")
-	}
-	return err
-}
-
-// pump writes what deliveries queue. A process that does not read blocks it until the process ends; deliveries fail by
-// their deadlines meanwhile.
-func (p *process) pump() {
-	for {
-		select {
-		case line := <-p.writes:
-			if _, err := p.in.Write(line); err != nil {
-				<-p.gone
-				return
-			}
-		case <-p.gone:
-			p.in.Close()
-			return
-		}
+	select {
+	case <-p.ended:
+		return errors.Join(why, p.reap())
+	default:
+		go p.bury()
+		return why
 	}
 }
 
-// environment is what a child gets: a daemon's own environment may hold secrets.
-func environment(add map[string]string) []string {
-	var out []string
-	for _, k := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
-		if v, ok := os.LookupEnv(k); ok {
-			out = append(out, k+"="+v)
+// watch returns when the process has ended: by itself, because it broke the protocol, or with ctx. From its first moment on no
+// delivery is taken any more. It says until when the process's output is worth reading.
+func (b *Stdio) watch(ctx context.Context, p *process, broken <-chan error) (readUntil time.Time, why error) {
+	select {
+	case <-p.ended:
+		b.setProc(nil, errEnded)
+	case why = <-broken:
+		b.setProc(nil, why)
+		if !p.endsWithin(drainGrace) { // the end of its output may be its own end
+			b.failAll(frame.Errorf(frame.UpstreamFailed, "the local agent broke its protocol and is ended"))
+			why = errors.Join(why, p.stop(stopGrace))
 		}
+	case <-ctx.Done():
+		b.setProc(nil, errStopping)
+		readUntil = time.Now().Add(stopGrace) // what runs may end, in the process or in one that it has started
+		why = p.stop(stopGrace)
 	}
-	for k, v := range add {
-		out = append(out, k+"="+v)
+	if least := time.Now().Add(drainGrace); readUntil.Before(least) {
+		readUntil = least
 	}
-	return out
+	return readUntil, why
 }
+
+var (
+	errEnded    = errors.New("it ended and is started again")
+	errStopping = errors.New("agentd stops")
+)
 
 func (b *Stdio) setProc(p *process, err error) {
 	b.mu.Lock()
@@ -255,7 +224,7 @@ type rpcError struct {
 	Message string `json:"message"`
 }
 
-// read handles the agent's lines until its output ends. An error means that it broke the protocol.
+// read handles the agent's lines until its output ends or is no JSON-RPC; the error says which.
 func (b *Stdio) read(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
@@ -269,10 +238,13 @@ func (b *Stdio) read(r io.Reader) error {
 		}
 		b.handle(&m)
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
 		return fmt.Errorf("it wrote a line of more than %d bytes", maxLine)
+	case err != nil:
+		return fmt.Errorf("read its output: %w", err)
 	}
-	return nil // a read error is the process's end
+	return errors.New("it closed its output")
 }
 
 func (b *Stdio) handle(m *message) {

@@ -17,8 +17,13 @@ import (
 
 // The test binary again, as a local agent: what it does is in the context that it gets.
 func TestMain(m *testing.M) {
-	if os.Getenv("AGENT_TEST_CHILD") != "1" {
+	switch how := os.Getenv("AGENT_TEST_CHILD"); how {
+	case "":
 		os.Exit(m.Run())
+	case "1":
+	default:
+		misbehave(how)
+		return
 	}
 	if os.Getenv("SECRET") != "" {
 		fmt.Fprintln(os.Stderr, "the daemon's environment leaked")
@@ -45,6 +50,9 @@ func TestMain(m *testing.M) {
 		case "echo":
 			fmt.Printf(`{"jsonrpc":"2.0","method":"aci/progress","params":{"id":%d,"ItemStateUpdates":[{"itemID":"a","state":1}],"note":"half"}}`+"\n", m.ID)
 			fmt.Printf(`{"jsonrpc":"2.0","id":%d,"result":{"done":true}}`+"\n", m.ID)
+		case "echo and die":
+			fmt.Printf(`{"jsonrpc":"2.0","id":%d,"result":{"done":true}}`+"\n", m.ID)
+			os.Exit(7)
 		case "fail":
 			fmt.Printf(`{"jsonrpc":"2.0","id":%d,"error":{"code":1,"message":"cannot"}}`+"\n", m.ID)
 		case "die":

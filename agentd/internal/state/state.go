@@ -317,7 +317,7 @@ func (d *DB) pastTasks(now time.Time) (gone []savedTask, err error) {
 		kept := map[string][]savedTask{} // by agent
 		eachKey(txn, []byte("t/"), func(item *badger.Item) bool {
 			t := savedTask{item.KeyCopy(nil), item.ExpiresAt()}
-			if t.expires <= uint64(now.Unix()) {
+			if t.expires != 0 && t.expires <= uint64(now.Unix()) { // 0: saved before tasks expired; it is the oldest
 				gone = append(gone, t)
 				return true
 			}

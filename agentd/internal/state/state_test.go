@@ -232,3 +232,28 @@ func TestOneDaemonADatabase(t *testing.T) {
 		t.Error("two daemons have the same database open")
 	}
 }
+
+// A task that is saved again while the purge looks at it stays.
+func TestPurgeLeavesWhatIsSavedAgain(t *testing.T) {
+	d := open(t, t.TempDir())
+	a := d.Tasks("A")
+	e := badger.NewEntry(a.key("t"), []byte("old"))
+	e.ExpiresAt = uint64(time.Now().Add(time.Hour).Unix())
+	if err := d.db.Update(func(txn *badger.Txn) error { return txn.SetEntry(e) }); err != nil {
+		t.Fatal(err)
+	}
+	past, err := d.pastTasks(time.Now().Add(2 * time.Hour))
+	if err != nil || len(past) != 1 {
+		t.Fatal(past, err)
+	}
+	if err := errors.Join(a.Save("t", []byte("new")), d.removeTasks(past)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := a.Load("t"); string(b) != "new" {
+		t.Errorf("%s %v", b, err)
+	}
+	past, _ = d.pastTasks(time.Now().Add(TaskLife + time.Minute))
+	if err := d.removeTasks(past); err != nil || count(d, "t/") != 0 {
+		t.Errorf("%d tasks are left, %v", count(d, "t/"), err)
+	}
+}

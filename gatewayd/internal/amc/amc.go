@@ -86,6 +86,11 @@ func (a *AMC) CreateToken(ctx context.Context, life time.Duration, scope []strin
 	if len(scope) == 0 {
 		scope = []string{policy.ScopeDiscover, policy.ScopeSkillInvoke + "*"}
 	}
+	for _, s := range scope {
+		if !policy.Known(s) {
+			return secret, expires, frame.Errorf(frame.ReqInvalid, "scope %q is not known: use agw.discover, acps.skill.invoke:<skill id or *>, agw.publish:<topic>, agw.context.read", s)
+		}
+	}
 	if _, err := rand.Read(secret[:]); err != nil {
 		return secret, expires, err
 	}

@@ -498,7 +498,7 @@ func (g *gateway) age(id string, d time.Duration) {
 
 func (g *gateway) addPeer(other *gateway, o PeerOptions) {
 	g.t.Helper()
-	o.Bundle = filepath.Join(other.dir, "state", fileBundle)
+	o.Bundle, o.Replace = filepath.Join(other.dir, "state", fileBundle), true
 	if _, err := AddPeer(g.cfg, o); err != nil {
 		g.t.Fatal(err)
 	}

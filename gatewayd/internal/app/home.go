@@ -82,9 +82,22 @@ func Init(o InitOptions) (*InitResult, error) {
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return nil, daemon.Usagef("%s is there already: choose another --dir, or remove it", file)
 	}
+	if err := config.CheckHostPort(o.Listen); err != nil {
+		return nil, daemon.Usagef("--listen: %w", err)
+	}
+	for _, a := range o.Advertise {
+		if err := config.CheckHostPort(a); err != nil {
+			return nil, daemon.Usagef("--advertise: %w", err)
+		}
+	}
 	state := o.StateDir
 	if state == "" {
 		state = filepath.Join(o.Dir, "state")
+	}
+	for _, name := range []string{fileBundle, fileRootKey, fileIssuingKey, fileGatewayKey} {
+		if _, err := os.Stat(filepath.Join(state, name)); !errors.Is(err, fs.ErrNotExist) {
+			return nil, daemon.Usagef("%s holds the keys of a domain already: keep them, and write %s for it by hand; or choose another folder", state, file)
+		}
 	}
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err

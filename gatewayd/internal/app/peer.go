@@ -1,15 +1,19 @@
 package app
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
 
 	"agentgw/config"
 	"agentgw/internal/daemon"
+	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
@@ -22,6 +26,7 @@ type PeerOptions struct {
 	Transit     bool
 	Introduces  []string
 	Upstream    bool
+	Replace     bool // a row that is there
 }
 
 // PeerResult is what `gatewayd peer add` did.
@@ -35,17 +40,20 @@ type PeerResult struct {
 // AddPeer checks a peer's bundle against everything that is trusted already and writes its policy row with a copy of the
 // bundle beside it. A row of the same domain is replaced.
 func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	raw, err := os.ReadFile(o.Bundle)
 	if err != nil {
-		return nil, fmt.Errorf("read the peer's bundle: %w", err)
+		return nil, daemon.Usagef("read the peer's bundle: %w", err)
 	}
 	b, err := identity.ParseBundle(raw)
 	if err != nil {
-		return nil, fmt.Errorf("bundle file %s: %w", o.Bundle, err)
+		return nil, daemon.Usagef("%s is no bundle file (bundle.cbor of the peer's state folder), or a damaged one: %w", o.Bundle, err)
 	}
 	fingerprint := identity.FingerprintText(b.Fingerprint)
 	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, fingerprint) {
-		return nil, fmt.Errorf("bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, fingerprint, o.Fingerprint)
+		return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, fingerprint, o.Fingerprint)
 	}
 	if err := checkAgainstHome(cfg, raw, b.Domain); err != nil {
 		return nil, err
@@ -54,6 +62,9 @@ func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
 		return nil, err
 	}
 	file := filepath.Join(cfg.PeersDir, b.Domain+".yaml")
+	if _, err := os.Stat(file); err == nil && !o.Replace {
+		return nil, daemon.Usagef("%s is there already: edit it, or give --replace", file)
+	}
 	draft := file + ".new"
 	if err := os.WriteFile(draft, []byte(peerYAML(b.Domain, fingerprint, o)), 0o644); err != nil {
 		return nil, err
@@ -69,6 +80,39 @@ func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
 		return nil, err
 	}
 	return &PeerResult{Domain: b.Domain, File: file, Fingerprint: fingerprint}, nil
+}
+
+// check names the flag that is wrong.
+func (o PeerOptions) check() error {
+	if !slices.Contains(config.PeerRoles, o.Role) {
+		return daemon.Usagef("--role %q is none of %s", o.Role, strings.Join(config.PeerRoles, ", "))
+	}
+	for _, a := range o.Addresses {
+		if err := config.CheckHostPort(a); err != nil {
+			return daemon.Usagef("--address: %w", err)
+		}
+	}
+	if o.Fingerprint != "" {
+		if _, err := identity.ParseFingerprint(o.Fingerprint); err != nil {
+			return daemon.Usagef("--fingerprint: %w", err)
+		}
+	}
+	return nil
+}
+
+// RemovePeer takes a peer domain's policy row and bundle away.
+func RemovePeer(cfg *config.Gateway, domain string) error {
+	if !identity.ValidDomain(domain) { // it becomes a file's name
+		return daemon.Usagef("%q is no domain", domain)
+	}
+	file := filepath.Join(cfg.PeersDir, domain+".yaml")
+	if err := os.Remove(file); err != nil {
+		return daemon.Usagef("no policy row of %s: %w", domain, err)
+	}
+	if err := os.Remove(filepath.Join(cfg.PeersDir, domain+".bundle")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // checkAgainstHome refuses a bundle that the gateway would refuse when it starts.

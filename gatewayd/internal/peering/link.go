@@ -118,7 +118,12 @@ func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool) err
 	}
 	<-served
 	p.linkDown(l)
-	return session.Err()
+	err = session.Err()
+	if r := p.row(l.domain); r != nil && err != nil {
+		text := err.Error()
+		r.lastErr.Store(&text)
+	}
+	return err
 }
 
 // linkUp makes a neighbour usable for requests: its HELLO has arrived.
@@ -136,9 +141,10 @@ func (p *Peering) linkUp(l *link) {
 func (p *Peering) linkDown(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.links[l.gateway] == l {
-		delete(p.links, l.gateway)
+	if p.links[l.gateway] != l {
+		return // it was never up: the dialler's back-off counts
 	}
+	delete(p.links, l.gateway)
 	if r := p.rows[l.domain]; r != nil {
 		select {
 		case r.wake <- struct{}{}:

@@ -98,6 +98,7 @@ func refusal(err error) *arp.Answer {
 	a := arp.Refusal(err)
 	var list acs.Problems
 	if errors.As(err, &list) {
+		a.Msg = fmt.Sprintf("the ACS is not valid in %d places", len(list))
 		for _, p := range list {
 			a.AddDetail(p.String(), frame.ReqInvalid)
 		}
