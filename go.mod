@@ -16,6 +16,7 @@ require (
 	github.com/veraison/go-cose v1.3.0
 	github.com/vishvananda/netlink v1.3.1
 	github.com/vishvananda/netns v0.0.5
+	golang.org/x/sys v0.47.0
 	golang.org/x/text v0.44.0
 	golang.org/x/time v0.16.0
 )
@@ -37,6 +38,5 @@ require (
 	go.opentelemetry.io/otel/trace v1.41.0 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
 	golang.org/x/net v0.56.0 // indirect
-	golang.org/x/sys v0.47.0 // indirect
 	google.golang.org/protobuf v1.36.7 // indirect
 )

@@ -98,7 +98,7 @@ func (r *Relay) mint(j *job, c directory.Candidate, cti [16]byte, spki [32]byte,
 		Issuer: r.cfg.Gateway, Subject: j.asker.AIC, Audience: c.AIC, Issued: uint64(now.Unix()), ID: wire.ID(cti),
 		Confirm: token.Confirm{SPKI: wire.Hash(j.provision.ISPKI)}, Scope: scope, TargetSPKI: wire.Hash(spki),
 		Sid: wire.ID(j.provision.SID), Cap: c.CapID, SessExp: uint64(now.Add(r.cfg.SessionLife).Unix()),
-		Txn: wire.ID(j.req.ReqID),
+		Txn: wire.ID(j.req.ReqID), Limits: token.Limits{MaxBytes: sessionBytes, MaxMessages: sessionMessages},
 	})
 }
 

@@ -111,8 +111,13 @@ const (
 	maxAttempts   = 2
 	retryAbove    = 0.4 // share of the budget that must be left for another attempt
 	maxAtOnce     = 4096
-	minRetryMS    = 50 // before another attempt, when nobody said how long
-	drainPoll     = 10 * time.Millisecond
+
+	// What one session may carry before its partners need another token: it bounds what a target keeps of outcomes.
+	sessionBytes    = 256 << 20
+	sessionMessages = 4096
+
+	minRetryMS = 50 // before another attempt, when nobody said how long
+	drainPoll  = 10 * time.Millisecond
 )
 
 // Relay resolves. Create it with [New].
