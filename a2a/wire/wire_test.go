@@ -255,8 +255,22 @@ func FuzzA2AWire(f *testing.F) {
 		if d := cmp.Diff(m, second); d != "" {
 			t.Fatal(d)
 		}
-		if len(again) == len(payload) && !bytes.Equal(again, payload) {
+		if sameKeys(again, payload) && !bytes.Equal(again, payload) {
 			t.Fatalf("two encodings of one message:\n%x\n%x", payload, again)
 		}
 	})
+}
+
+// sameKeys says whether two payloads have the same keys: keys of a later version are ignored, and gone when it is encoded again.
+func sameKeys(a, b []byte) bool {
+	var ka, kb map[int64]frame.Raw
+	if frame.Unmarshal(a, &ka) != nil || frame.Unmarshal(b, &kb) != nil || len(ka) != len(kb) {
+		return false
+	}
+	for k := range ka {
+		if _, ok := kb[k]; !ok {
+			return false
+		}
+	}
+	return true
 }

@@ -229,32 +229,35 @@ func TestDigestsOutliveTheirTTL(t *testing.T) {
 	}
 }
 
-func TestRandomTrouble(t *testing.T) {
-	eachSeed(t, 8, func(t *testing.T, seed uint64) {
-		n := ring(seed, "AG1", "AG2", "AG3", "AG4")
-		n.MaxDelay = time.Duration(n.Rand().Int64N(int64(300*time.Millisecond))) + time.Millisecond
-		n.Trace = func(node *Node, s string) {
-			if strings.HasPrefix(s, "alarm") {
-				t.Errorf("%v %s: %s", n.Now.Sub(Epoch), node.Name, s)
-			}
+// A goodbye in the middle of a synchronisation is no reason to ask for it again.
+func TestGoodbyeDuringSync(t *testing.T) { randomTrouble(t, 8801018235278235127) }
+
+func TestRandomTrouble(t *testing.T) { eachSeed(t, 8, randomTrouble) }
+
+func randomTrouble(t *testing.T, seed uint64) {
+	n := ring(seed, "AG1", "AG2", "AG3", "AG4")
+	n.MaxDelay = time.Duration(n.Rand().Int64N(int64(300*time.Millisecond))) + time.Millisecond
+	n.Trace = func(node *Node, s string) {
+		if strings.HasPrefix(s, "alarm") {
+			t.Errorf("%v %s: %s", n.Now.Sub(Epoch), node.Name, s)
 		}
-		for range 60 {
-			n.trouble()
-			n.Run(time.Duration(n.Rand().Int64N(int64(5 * time.Second))))
+	}
+	for range 60 {
+		n.trouble()
+		n.Run(time.Duration(n.Rand().Int64N(int64(5 * time.Second))))
+	}
+	for _, l := range n.links {
+		n.Heal(l.a.Name, l.b.Name)
+	}
+	n.mustRest(t, 90*time.Second)
+	for _, node := range n.Nodes() {
+		for _, origin := range n.Nodes() {
+			mustKnow(t, node, origin.Name, origin.labels()...)
 		}
-		for _, l := range n.links {
-			n.Heal(l.a.Name, l.b.Name)
-		}
-		n.mustRest(t, 90*time.Second)
-		for _, node := range n.Nodes() {
-			for _, origin := range n.Nodes() {
-				mustKnow(t, node, origin.Name, origin.labels()...)
-			}
-		}
-		if n.Sent[frame.Resync] > 0 {
-			t.Errorf("%d RESYNC though nobody lost anything", n.Sent[frame.Resync])
-		}
-	})
+	}
+	if n.Sent[frame.Resync] > 0 {
+		t.Errorf("%d RESYNC though nobody lost anything", n.Sent[frame.Resync])
+	}
 }
 
 func (n *Network) trouble() {

@@ -285,6 +285,9 @@ func (r *Replica) onKeepalive(now time.Time, s *session, m *wire.Keepalive) {
 // tablesDiffer asks for everything anew; a difference is a fault of one side, so it is asked for rarely and counted.
 func (r *Replica) tablesDiffer(now time.Time, s *session) {
 	p := s.peer
+	if s.state != Established {
+		return // it is leaving: what it told is marked stale, and counts in the table no more
+	}
 	for len(p.resyncs) > 0 && now.Sub(p.resyncs[0]) > time.Hour {
 		p.resyncs = p.resyncs[1:]
 	}
