@@ -1,0 +1,194 @@
+package app
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+	"time"
+
+	"agentgw/directory/arp"
+	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
+)
+
+// attach dials with a credential and attaches; it returns the stream for more, or the refusal.
+func (g *gateway) attach(cert tls.Certificate, m *arp.Attach) (*endpoint.Stream, error) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := g.ep.Dial(ctx, g.cfg.Listen, frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: cert, Verify: g.app.trust.Verify(x509.ExtKeyUsageServerAuth, func(identity.Peer) error { return nil }),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Open(ctx, frame.StreamControl)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.WriteMessage(5*time.Second, m); err != nil {
+		return nil, err
+	}
+	var a arp.Attached
+	if err := s.ReadMessage(5*time.Second, &a); err != nil {
+		return nil, err
+	}
+	if a.Code != frame.OK {
+		return nil, frame.Errorf(a.Code, "not attached")
+	}
+	return s, nil
+}
+
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	done, cert := g.mustEnrol()
+	good := &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}
+	s, err := g.attach(cert, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows := g.app.Agents(); !rows[0].Attached {
+		t.Error("the agent is not marked as attached")
+	}
+	if err := s.WriteMessage(5*time.Second, &arp.Keepalive{TSMS: 42, Pad: arp.KeepalivePad}); err != nil {
+		t.Fatal(err)
+	}
+	var k arp.Keepalive
+	if err := s.ReadMessage(5*time.Second, &k); err != nil || k.EchoTSMS != 42 {
+		t.Errorf("keepalive %+v %v", k, err)
+	}
+	// A second connection of the same agent, restarted, takes the place of the first.
+	restarted := *good
+	restarted.BootID = []byte("another process!")
+	if _, err := g.attach(cert, &restarted); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.ReadFrame(5 * time.Second); frame.CodeOf(err) != frame.Collision {
+		t.Errorf("the older connection ended with %v", err)
+	}
+	other, otherCert := g.mustEnrol()
+	for name, m := range map[string]*arp.Attach{
+		"as another agent":         {AIC: done.AIC, BootID: make([]byte, 16), Grant: other.Grant},
+		"with another one's grant": {AIC: other.AIC, BootID: make([]byte, 16), Grant: done.Grant},
+	} {
+		if _, err := g.attach(otherCert, m); frame.CodeOf(err) != frame.IdentityMismatch {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := g.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: done.AIC}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.attach(cert, good); err == nil {
+		t.Error("a withdrawn agent attaches")
+	}
+}
+
+// renew asks for the next certificate over a connection with the given certificate.
+func (g *gateway) renew(cert tls.Certificate, aic string, csr []byte) (*arp.Credential, error) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := g.ep.Dial(ctx, g.cfg.Listen, frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: cert, Verify: g.app.trust.Verify(x509.ExtKeyUsageServerAuth, func(identity.Peer) error { return nil }),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(frame.OK, "")
+	s, err := c.Open(ctx, frame.StreamRegistration)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.WriteMessage(5*time.Second, &arp.Renew{AIC: aic, CSR: csr}); err != nil {
+		return nil, err
+	}
+	t, payload, err := s.ReadFrame(5 * time.Second)
+	if err != nil {
+		return nil, err
+	}
+	if t == frame.Answer {
+		var a arp.Answer
+		if err := frame.Unmarshal(payload, &a); err != nil {
+			g.t.Fatal(err)
+		}
+		return nil, a.Err()
+	}
+	out := new(arp.Credential)
+	return out, frame.Unmarshal(payload, out)
+}
+
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	done, cert := g.mustEnrol()
+	key := cert.PrivateKey.(crypto.Signer)
+	csr, err := identity.NewCSR(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.renew(cert, done.AIC, csr); frame.CodeOf(err) != frame.RateLimited {
+		t.Errorf("at once after the enrolment: %v", err)
+	}
+	g.age(done.AIC, time.Hour)
+	next, err := g.renew(cert, done.AIC, csr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := identity.TLSCertificate(next.Chain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := identity.AICOf(again.Leaf); err != nil || string(id) != done.AIC || again.Leaf.SerialNumber.Cmp(cert.Leaf.SerialNumber) == 0 {
+		t.Errorf("renewed as %s, %v", id, err)
+	}
+	if _, err := g.attach(again, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}); err != nil {
+		t.Errorf("attach with the renewed certificate: %v", err)
+	}
+	// The certificate has expired: what is left is the key.
+	self, err := identity.SelfSigned(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.age(done.AIC, 20*24*time.Hour)
+	if _, err := g.renew(self, done.AIC, csr); err != nil {
+		t.Errorf("20 days late, with the key: %v", err)
+	}
+	g.age(done.AIC, 40*24*time.Hour)
+	if _, err := g.renew(self, done.AIC, csr); frame.CodeOf(err) != frame.Expired {
+		t.Errorf("40 days late: %v", err)
+	}
+	g.age(done.AIC, time.Hour)
+	stranger := identitytest.NewKey(t)
+	strange, _ := identity.SelfSigned(stranger)
+	strangeCSR, _ := identity.NewCSR(stranger)
+	if _, err := g.renew(strange, done.AIC, strangeCSR); frame.CodeOf(err) != frame.Binding {
+		t.Errorf("with another key: %v", err)
+	}
+	if _, err := g.renew(again, done.AIC, strangeCSR); frame.CodeOf(err) != frame.Binding {
+		t.Errorf("for another key: %v", err)
+	}
+	if err := g.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: done.AIC}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.renew(self, done.AIC, csr); frame.CodeOf(err) != frame.Revoked {
+		t.Errorf("withdrawn: %v", err)
+	}
+}
+
+// age makes an entry as if it had last changed some time ago.
+func (g *gateway) age(id string, d time.Duration) {
+	g.t.Helper()
+	e, err := g.app.registry.Get(id)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := g.app.registry.Update(g.t.Context(), e, time.Now().Add(-d)); err != nil {
+		g.t.Fatal(err)
+	}
+}
