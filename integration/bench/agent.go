@@ -12,6 +12,7 @@ import (
 	"agentgw/directory"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
+	"agentgw/integration/proc"
 	"agentgw/internal/control"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -216,7 +217,7 @@ func (a *agent) resolve(ctx context.Context, q *question) (*semreq.Response, err
 
 // expect holds a question against what must come first, after so many hops; digests may still be on their way.
 func (a *agent) expect(ctx context.Context, q *question, capID string, hops int) error {
-	return until(ctx, startLimit, "the answer is not "+capID, func(ctx context.Context) (bool, error) {
+	return proc.Until(ctx, startLimit, "the answer is not "+capID, func(ctx context.Context) (bool, error) {
 		r, err := a.resolve(ctx, q)
 		if err != nil || len(r.Results) == 0 {
 			return false, err

@@ -23,6 +23,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"agentgw/integration/proc"
 )
 
 const (
@@ -76,7 +78,7 @@ func main() {
 
 // bench builds, starts, measures, stops and reports.
 func bench(ctx context.Context, o options) error {
-	dir, err := os.MkdirTemp(tempParent(), "agentgw-bench-")
+	dir, err := proc.TempDir("agentgw-bench-")
 	if err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func measureAll(ctx context.Context, o options, dir, gatewayd, mode string) (res
 	at := time.Now()
 	rows, err := w.rows(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, w.procs.tails())
+		return nil, fmt.Errorf("%w%s", err, w.tails())
 	}
 	fmt.Printf("started and enrolled %d agents with %d capabilities in %v\n", capOrigin+2, capOrigin*capSkills+2, time.Since(at).Round(time.Millisecond))
 	for _, r := range rows {
@@ -132,7 +134,7 @@ func measureAll(ctx context.Context, o options, dir, gatewayd, mode string) (res
 		blocks, err := measure(rowCtx, r.ours, r.floor, r.blocks, blockSize)
 		cancel()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w%s", r.name, err, w.procs.tails())
+			return nil, fmt.Errorf("%s: %w%s", r.name, err, w.tails())
 		}
 		results = append(results, summarise(r, mode, blocks))
 	}

@@ -11,97 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
-	"time"
+
+	"agentgw/integration/proc"
 )
-
-const (
-	stopGrace   = 8 * time.Second // between the request to end and SIGKILL
-	maxTempPath = 60              // characters: a Unix socket's whole path may have 107
-	logTail     = 10              // lines shown of a process when something fails
-)
-
-// process is one child, in a process group of its own.
-type process struct {
-	name  string
-	cmd   *exec.Cmd
-	log   string
-	stdin io.Closer     // ends a child of the bench's own program; nil for a daemon, which gets SIGTERM
-	done  chan struct{} // closed when it has ended
-}
-
-// processes are all children. The bench starts and stops them from one goroutine.
-type processes struct {
-	dir  string // of the logs
-	list []*process
-}
-
-func (ps *processes) start(name string, cmd *exec.Cmd, stdin io.Closer) (*process, error) {
-	p := &process{name: name, cmd: cmd, log: filepath.Join(ps.dir, name+".log"), stdin: stdin, done: make(chan struct{})}
-	out, err := os.Create(p.log)
-	if err != nil {
-		return nil, err
-	}
-	defer out.Close()
-	cmd.Stderr = out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	ps.list = append(ps.list, p)
-	go func() {
-		cmd.Wait() // stopAll waits for done; how it ended stands in its log
-		close(p.done)
-	}()
-	return p, nil
-}
-
-// stopAll ends every child, all at once, and waits for them.
-func (ps *processes) stopAll() {
-	var stopping sync.WaitGroup
-	for _, p := range ps.list {
-		stopping.Go(p.stop)
-	}
-	stopping.Wait()
-	ps.list = nil
-}
-
-func (p *process) stop() {
-	if p.stdin != nil {
-		p.stdin.Close()
-	} else {
-		p.cmd.Process.Signal(syscall.SIGTERM)
-	}
-	select {
-	case <-p.done:
-	case <-time.After(stopGrace):
-		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-		<-p.done
-	}
-}
-
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// tails are the ends of the children's logs.
-func (ps *processes) tails() string {
-	var b strings.Builder
-	for _, p := range ps.list {
-		text, _ := os.ReadFile(p.log) // without a log there is less to tell
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		if lines = lines[max(0, len(lines)-logTail):]; lines[0] != "" {
-			fmt.Fprintf(&b, "\nend of the log of %s:\n    %s", p.name, strings.Join(lines, "\n    "))
-		}
-	}
-	return b.String()
-}
 
 // child is the bench's own program in another role, which one talks to by lines.
 type child struct {
@@ -109,8 +21,8 @@ type child struct {
 	out *bufio.Reader
 }
 
-// spawn starts a child and returns what it says first.
-func (ps *processes) spawn(name string, args ...string) (*child, string, error) {
+// spawn starts a child, which ends with its stdin, and returns what it says first.
+func (w *world) spawn(name string, args ...string) (*child, string, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, "", err
@@ -120,13 +32,13 @@ func (ps *processes) spawn(name string, args ...string) (*child, string, error) 
 	if err != nil {
 		return nil, "", err
 	}
-	out, w, err := os.Pipe() // StdoutPipe would be closed by Wait under the reader
+	out, says, err := os.Pipe() // StdoutPipe would be closed by Wait under the reader
 	if err != nil {
 		return nil, "", err
 	}
-	cmd.Stdout = w
-	_, err = ps.start(name, cmd, in)
-	w.Close()
+	cmd.Stdout = says
+	_, err = w.procs.Start(name, cmd, in)
+	says.Close()
 	if err != nil {
 		out.Close()
 		return nil, "", err
@@ -156,7 +68,7 @@ func (c *child) ask(line string) (string, error) {
 func run(ctx context.Context, dir, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
-	cmd.WaitDelay = stopGrace
+	cmd.WaitDelay = proc.StopGrace
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -182,30 +94,4 @@ func build(ctx context.Context, dir string) (string, error) {
 	program := filepath.Join(dir, "gatewayd")
 	_, err = run(ctx, filepath.Dir(file), "go", "build", "-o", program, "./gatewayd")
 	return program, err
-}
-
-func tempParent() string {
-	if dir := os.TempDir(); len(dir) <= maxTempPath {
-		return dir
-	}
-	return "/tmp"
-}
-
-// until polls until ready says so, its error is fatal, or the time is up.
-func until(ctx context.Context, limit time.Duration, what string, ready func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s within %v", what, limit))
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		done, err := ready(ctx)
-		if done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
 }

@@ -25,6 +25,7 @@ import (
 	"agentgw/a2a/wire"
 	"agentgw/directory"
 	"agentgw/directory/aic"
+	"agentgw/integration/proc"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -140,7 +141,7 @@ func serveAgent(ctx context.Context) error {
 		return err
 	}
 	err = offerByLine(d, me, cfg.SPKI, ep.Addr().String())
-	ctx, cancel := context.WithTimeout(ctx, stopGrace)
+	ctx, cancel := context.WithTimeout(ctx, proc.StopGrace)
 	defer cancel()
 	me.Close(ctx)
 	return errors.Join(err, ep.Close(ctx))
@@ -202,7 +203,7 @@ type party struct {
 
 // sessions starts the target and the initiators, and returns the rows of sessions.
 func (w *world) sessions(ctx context.Context) ([]row, error) {
-	c, line, err := w.procs.spawn("agent", "-serve", "agent")
+	c, line, err := w.spawn("agent", "-serve", "agent")
 	if err != nil {
 		return nil, err
 	}

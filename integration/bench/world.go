@@ -5,21 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"agentgw/directory"
 	"agentgw/directory/semreq"
-	"agentgw/internal/control"
+	"agentgw/integration/proc"
 	"agentgw/internal/endpoint"
 )
 
 const (
 	startLimit = 15 * time.Second
 	exactWant  = 1
+	logTail    = 10 // lines shown of a process when something fails
 )
 
 // raisedLimits would refuse the load of a bench at their defaults.
@@ -28,7 +29,7 @@ const raisedLimits = "limits: {handshake_rate: 100000, enrol_rate: 100000, agent
 // world is everything that runs during the bench.
 type world struct {
 	dir, program string
-	procs        processes
+	procs        proc.Set
 	ep           *endpoint.Endpoint // of the agents that the bench plays
 	a, b         *gateway
 	agents       []*agent
@@ -49,13 +50,13 @@ func newWorld(dir, program string) (*world, error) {
 		return nil, err
 	}
 	ep, err := endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", Profile: endpoint.Agent})
-	return &world{dir: dir, program: program, procs: processes{dir: dir}, ep: ep, stopAlive: func() {}}, err
+	return &world{dir: dir, program: program, procs: proc.Set{Logs: dir}, ep: ep, stopAlive: func() {}}, err
 }
 
 // close ends the connections, then the processes.
 func (w *world) close() {
 	w.stopAlive()
-	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), proc.StopGrace)
 	defer cancel()
 	for _, p := range w.parties {
 		p.agent.Close(ctx)
@@ -66,7 +67,18 @@ func (w *world) close() {
 		}
 	}
 	w.ep.Close(ctx)
-	w.procs.stopAll()
+	w.procs.Stop()
+}
+
+// tails are the ends of the children's logs.
+func (w *world) tails() string {
+	var b strings.Builder
+	for _, p := range w.procs.Processes() {
+		if text := p.Tail(logTail); text != "" {
+			fmt.Fprintf(&b, "\nend of the log of %s:\n%s", p.Name(), text)
+		}
+	}
+	return b.String()
 }
 
 // rows starts everything and returns what is to be measured.
@@ -101,35 +113,27 @@ func (w *world) startGateways(ctx context.Context) (err error) {
 		return err
 	}
 	for _, g := range []*gateway{w.b, w.a} {
-		p, err := w.procs.start("gatewayd-"+g.domain, exec.Command(w.program, "run", "--config", g.config), nil)
+		p, err := w.procs.Start("gatewayd-"+g.domain, exec.Command(w.program, "run", "--config", g.config), nil)
 		if err != nil {
 			return err
 		}
-		err = until(ctx, startLimit, "gatewayd does not answer its control socket", func(ctx context.Context) (bool, error) {
-			if p.ended() {
-				return false, errors.New("gatewayd has ended")
-			}
-			var status struct{}
-			return control.NewClient(g.control).Call(ctx, "/v1/status", struct{}{}, &status) == nil, nil
-		})
-		if err != nil {
-			return err
+		if err := p.AwaitControl(ctx, startLimit, "gatewayd", g.control); err != nil {
+			return fmt.Errorf("gateway of %s: %w", g.domain, err)
 		}
 	}
 	return nil
 }
 
 func (w *world) initGateway(ctx context.Context, domain string) (*gateway, error) {
-	free, err := net.ListenPacket("udp", "127.0.0.1:0")
+	free, err := proc.FreeUDP(1)
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(w.dir, domain)
 	g := &gateway{
-		domain: domain, listen: free.LocalAddr().String(), config: filepath.Join(dir, "gatewayd.yaml"),
+		domain: domain, listen: free[0], config: filepath.Join(dir, "gatewayd.yaml"),
 		control: filepath.Join(dir, "state", "control.sock"),
 	}
-	free.Close()
 	out, err := run(ctx, "", w.program, "init", "--dir", dir, "--domain", domain, "--listen", g.listen, "--lab", "-o", "json")
 	if err != nil {
 		return nil, err
@@ -147,11 +151,11 @@ func (w *world) initGateway(ctx context.Context, domain string) (*gateway, error
 
 // startFloors starts two floor servers, the first of which has the second behind it.
 func (w *world) startFloors(ctx context.Context) error {
-	_, end, err := w.procs.spawn("floor-end", "-serve", "floor")
+	_, end, err := w.spawn("floor-end", "-serve", "floor")
 	if err != nil {
 		return err
 	}
-	_, middle, err := w.procs.spawn("floor-middle", "-serve", "floor", "-next", end)
+	_, middle, err := w.spawn("floor-middle", "-serve", "floor", "-next", end)
 	if err != nil {
 		return err
 	}

@@ -362,30 +362,3 @@ func TestReportOfATask(t *testing.T) {
 		t.Error("a failed task counts as complete")
 	}
 }
-
-func TestProcessesAreStopped(t *testing.T) {
-	dir := t.TempDir()
-	program := filepath.Join(dir, "agentd") // stopAll knows daemons by their program
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho up >&2\nexec sleep 600\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	ps := &processes{logs: dir}
-	p, err := ps.start("one", program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it says that it is up", func() bool {
-		text, err := os.ReadFile(p.log)
-		return err == nil && string(text) == "up\n"
-	})
-	if p.ended() || len(ps.pids()) != 1 {
-		t.Error("the process is not running")
-	}
-	ps.stopAll()
-	if !p.ended() {
-		t.Error("the process is still running")
-	}
-	if err := p.failure("ended"); !strings.Contains(err.Error(), "    up") {
-		t.Errorf("%v does not show the log", err)
-	}
-}

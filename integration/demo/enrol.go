@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"agentgw/integration/proc"
 	"agentgw/internal/control"
 )
 
@@ -80,12 +81,12 @@ func (w *world) runHosts(ctx context.Context, agents []agent) error {
 	for _, a := range agents {
 		hosted[a.home]++
 	}
-	procs := make([]*process, len(hosts))
+	procs := make([]*proc.Process, len(hosts))
 	for i, h := range w.hosts {
 		if hosted[i] == 0 {
 			continue
 		}
-		p, err := w.procs.start(h.name, w.program("agentd"), "run", "--config", h.config)
+		p, err := w.procs.Start(h.name, exec.Command(w.program("agentd"), "run", "--config", h.config), nil)
 		if err != nil {
 			return err
 		}
@@ -103,21 +104,18 @@ func (w *world) runHosts(ctx context.Context, agents []agent) error {
 	return nil
 }
 
-func (w *world) awaitHost(ctx context.Context, h host, p *process, agents int, limit time.Duration) error {
+func (w *world) awaitHost(ctx context.Context, h host, p *proc.Process, agents int, limit time.Duration) error {
 	began := time.Now()
 	var missing string
-	err := until(ctx, limit, fmt.Sprintf("its %d agents are not all attached", agents), func(ctx context.Context) (bool, error) {
-		if p.ended() {
-			return false, errors.New("it has ended")
-		}
+	err := p.Await(ctx, limit, fmt.Sprintf("its %d agents are not all attached", agents), func(ctx context.Context) bool {
 		missing = h.detached(ctx, agents)
-		return missing == "", nil
+		return missing == ""
 	})
 	if err != nil {
-		return p.failure(fmt.Sprintf("%v (%s)", err, missing))
+		return failure(p, fmt.Sprintf("%v (%s)", err, missing))
 	}
 	w.out.say(fmt.Sprintf("%s runs (pid %d) with %s, all attached; waited %d ms",
-		h.name, p.cmd.Process.Pid, count(agents, "agent"), time.Since(began).Milliseconds()))
+		h.name, p.PID(), count(agents, "agent"), time.Since(began).Milliseconds()))
 	return nil
 }
 

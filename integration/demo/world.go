@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"agentgw/integration/proc"
 	"agentgw/internal/control"
 )
 
@@ -21,16 +22,14 @@ const (
 	attachLimit = 15 * time.Second
 	digestLimit = 20 * time.Second
 	settleTime  = 1500 * time.Millisecond // more than a gateway waits before it announces a change
-	pollEvery   = 20 * time.Millisecond
-	atOnce      = 4  // verbs that run at the same time
-	maxTempPath = 60 // characters: a Unix socket's whole path may have 107
+	atOnce      = 4                       // verbs that run at the same time
 )
 
 // world is everything that the demo has started.
 type world struct {
 	dir, bin string
 	out      *narrator
-	procs    *processes
+	procs    *proc.Set
 	gateways []*gateway // as domains
 	relays   []*relay   // as links
 	hosts    []host     // as hosts
@@ -51,20 +50,16 @@ type gateway struct {
 type host struct{ name, dir, config, control string }
 
 func newWorld(out *narrator) (*world, error) {
-	parent := os.TempDir()
-	if len(parent) > maxTempPath {
-		parent = "/tmp"
-	}
-	dir, err := os.MkdirTemp(parent, "agentgw-demo-")
+	dir, err := proc.TempDir("agentgw-demo-")
 	if err != nil {
 		return nil, err
 	}
-	w := &world{dir: dir, bin: filepath.Join(dir, "bin"), out: out, procs: &processes{logs: filepath.Join(dir, "log")}, names: map[string]string{}}
+	w := &world{dir: dir, bin: filepath.Join(dir, "bin"), out: out, procs: &proc.Set{Logs: filepath.Join(dir, "log")}, names: map[string]string{}}
 	for _, name := range hosts {
 		d := filepath.Join(dir, name)
 		w.hosts = append(w.hosts, host{name, d, filepath.Join(d, "agentd.yaml"), filepath.Join(d, "state", "control.sock")})
 	}
-	if err := os.Mkdir(w.procs.logs, 0o755); err != nil {
+	if err := os.Mkdir(w.procs.Logs, 0o755); err != nil {
 		os.RemoveAll(dir)
 		return nil, err
 	}
@@ -73,7 +68,7 @@ func newWorld(out *narrator) (*world, error) {
 
 // close stops everything and removes the temporary folder. It may be called twice.
 func (w *world) close() {
-	w.procs.stopAll()
+	w.procs.Stop("agentd", "gatewayd") // agents' daemons before the gateways that they are attached to
 	for _, r := range w.relays {
 		r.close()
 	}
@@ -115,30 +110,11 @@ func inParallel(jobs []func() error) error {
 	return errors.Join(errs...)
 }
 
-// until polls until ready says so, its error is fatal, or the time is up.
-func until(ctx context.Context, limit time.Duration, what string, ready func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s within %v", what, limit))
-	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		done, err := ready(ctx)
-		if done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
-}
-
 // startGateways makes three domains, peers them along the two links, and runs their gateways. extra is added to each
 // configuration.
 func (w *world) startGateways(ctx context.Context, extra string) error {
 	w.out.headline("Three domains, each with its own certificate authority and gateway")
-	ports, err := freePorts(len(domains))
+	ports, err := proc.FreeUDP(len(domains))
 	if err != nil {
 		return err
 	}
@@ -162,12 +138,12 @@ func (w *world) startGateways(ctx context.Context, extra string) error {
 func (w *world) runGateways(ctx context.Context) error {
 	isDialler := func(i int) bool { return slices.ContainsFunc(links, func(l link) bool { return l.dialer == i }) }
 	for _, diallers := range []bool{false, true} {
-		procs := map[int]*process{}
+		procs := map[int]*proc.Process{}
 		for i, g := range w.gateways {
 			if isDialler(i) != diallers {
 				continue
 			}
-			p, err := w.procs.start("gatewayd-"+g.gateway, w.program("gatewayd"), "run", "--config", g.config)
+			p, err := w.procs.Start("gatewayd-"+g.gateway, exec.Command(w.program("gatewayd"), "run", "--config", g.config), nil)
 			if err != nil {
 				return err
 			}
@@ -180,19 +156,6 @@ func (w *world) runGateways(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// freePorts are loopback addresses whose UDP port nobody uses now.
-func freePorts(n int) (out []string, err error) {
-	for range n {
-		c, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer c.Close() // after all are found, so that they differ
-		out = append(out, c.LocalAddr().String())
-	}
-	return out, nil
 }
 
 func (w *world) initGateway(ctx context.Context, g *gateway, extra string) error {
@@ -254,19 +217,12 @@ func (w *world) addPeer(ctx context.Context, g, peer *gateway, policy ...string)
 	return nil
 }
 
-func (w *world) awaitGateway(ctx context.Context, g *gateway, p *process) error {
+func (w *world) awaitGateway(ctx context.Context, g *gateway, p *proc.Process) error {
 	began := time.Now()
-	err := until(ctx, startLimit, g.gateway+" does not answer its control socket", func(ctx context.Context) (bool, error) {
-		if p.ended() {
-			return false, errors.New("it has ended")
-		}
-		_, err := g.status(ctx)
-		return err == nil, nil
-	})
-	if err != nil {
-		return p.failure(err.Error())
+	if err := p.AwaitControl(ctx, startLimit, g.gateway, g.control); err != nil {
+		return failure(p, err.Error())
 	}
-	w.out.say(fmt.Sprintf("%s runs (pid %d), waited %d ms", g.gateway, p.cmd.Process.Pid, time.Since(began).Milliseconds()))
+	w.out.say(fmt.Sprintf("%s runs (pid %d), waited %d ms", g.gateway, p.PID(), time.Since(began).Milliseconds()))
 	return nil
 }
 
@@ -295,7 +251,7 @@ func (w *world) awaitDigests(ctx context.Context, labels map[string][]string) er
 	w.out.headline("The gateways exchange what their agents can do (CDSP digests)")
 	began := time.Now()
 	var missing string
-	err := until(ctx, digestLimit, "the digests are not acknowledged", func(ctx context.Context) (bool, error) {
+	err := proc.Until(ctx, digestLimit, "the digests are not acknowledged", func(ctx context.Context) (bool, error) {
 		var err error
 		missing, err = w.undelivered(ctx, labels)
 		return missing == "" && err == nil, err
@@ -359,7 +315,7 @@ func (g *gateway) labels(ctx context.Context) (map[string]map[string]bool, error
 // announced in parts.
 func (w *world) settle(ctx context.Context) error {
 	since := time.Now()
-	return until(ctx, digestLimit, "the digests do not settle", func(ctx context.Context) (bool, error) {
+	return proc.Until(ctx, digestLimit, "the digests do not settle", func(ctx context.Context) (bool, error) {
 		missing, err := w.undelivered(ctx, nil)
 		if missing != "" {
 			since = time.Now()
@@ -385,15 +341,18 @@ func labelsOf(agents []agent) map[string][]string {
 func (w *world) gatewayLogs() string {
 	var b strings.Builder
 	for _, g := range w.gateways {
-		text, _ := os.ReadFile(filepath.Join(w.procs.logs, "gatewayd-"+g.gateway+".log")) // without a log there is less to tell
-		fmt.Fprintf(&b, "end of the log of %s:\n%s\n", g.gateway, tail(text))
+		text, _ := os.ReadFile(filepath.Join(w.procs.Logs, "gatewayd-"+g.gateway+".log")) // without a log there is less to tell
+		fmt.Fprintf(&b, "end of the log of %s:\n%s\n", g.gateway, proc.Tail(text, logTail))
 	}
 	return b.String()
 }
 
 // kept is what -keep leaves to look at.
 func (w *world) kept() *keepReport {
-	k := &keepReport{Bin: w.bin, PIDs: w.procs.pids()}
+	k := &keepReport{Bin: w.bin, PIDs: []int{}}
+	for _, p := range w.procs.Processes() {
+		k.PIDs = append(k.PIDs, p.PID())
+	}
 	for _, g := range w.gateways {
 		k.Gateways = append(k.Gateways, keptGateway{g.gateway, g.control})
 	}
