@@ -118,6 +118,7 @@ func TestRefused(t *testing.T) {
 		{"unknown member twice", `{"AgentID"`, `{"x":1,"x":1,"AgentID"`, frame.Malformed},
 		{"long name", `{"AgentID"`, `{"` + strings.Repeat("x", MaxID+1) + `":1,"AgentID"`, frame.Malformed},
 		{"null for what is required", `"SubTaskName":"Buy the medicine"`, `"SubTaskName":null`, frame.Malformed},
+		{"null among strings", `"Optional":[`, `"Optional":[null,`, frame.Malformed},
 		{"null among objects", `"todoItems":[`, `"todoItems":[null,`, frame.Malformed},
 		{"object for an array", `"Optional":[`, `"Optional":{},"x":[`, frame.Malformed},
 		{"not JSON in an unknown member", `{"AgentID"`, `{"x":[01],"AgentID"`, frame.Malformed},

@@ -126,6 +126,9 @@ func (r *reader) array(v reflect.Value) error {
 	r.pos++
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	for n := 0; r.more(']'); n++ {
+		if r.peek() == 'n' { // it would become an empty entry, which says something else
+			return fmt.Errorf("entry %d is null", n)
+		}
 		v.Grow(1)
 		v.SetLen(n + 1)
 		if err := r.value(v.Index(n)); err != nil {

@@ -82,6 +82,7 @@ type Accepted struct {
 	Fingerprint [32]byte // SHA-256 of the use-5 key that signed it
 	Source      Source
 	By          []string // domains that introduced it, when Source is Introduced
+	root        [32]byte // SHA-256 of the operator's copy that it descends from, when Source is Configured
 	pool        *x509.CertPool
 }
 

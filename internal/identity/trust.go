@@ -107,7 +107,7 @@ func (t *Trust) Configure(raw []byte, pin [32]byte) (*Accepted, error) {
 	if pin != ([32]byte{}) && a.Fingerprint != pin {
 		return nil, frame.Errorf(frame.TrustDenied, "bundle of %s has the fingerprint %s, not %s", a.Domain, FingerprintText(a.Fingerprint), FingerprintText(pin))
 	}
-	a.Source = Configured
+	a.Source, a.root = Configured, sha256.Sum256(raw)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	held := t.Domain(a.Domain)
@@ -115,7 +115,7 @@ func (t *Trust) Configure(raw []byte, pin [32]byte) (*Accepted, error) {
 	case held == t.Own():
 		return nil, frame.Errorf(frame.TrustDenied, "bundle of %s: that is this gateway's own domain", a.Domain)
 	case held != nil && held.Source == Configured:
-		if held.Fingerprint == a.Fingerprint && a.Seq <= held.Seq {
+		if held.root == sha256.Sum256(raw) || held.Fingerprint == a.Fingerprint && a.Seq <= held.Seq {
 			return held, nil // the peer has renewed its bundle since the operator's copy was made
 		}
 	}
@@ -149,7 +149,7 @@ func (t *Trust) Renew(raw []byte) (changed bool, err error) {
 	if err := t.disjoint(a, 0); err != nil {
 		return false, err
 	}
-	a.Source = Configured
+	a.Source, a.root = Configured, held.root
 	t.put(a)
 	return true, nil
 }
@@ -186,7 +186,6 @@ func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed boo
 	case slices.Equal(held.By, a.By) && held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
 		return false, frame.Errorf(frame.TrustDenied, "bundle of %s: %s contradicts itself", a.Domain, by)
 	case held.Fingerprint != a.Fingerprint && !slices.Contains(held.By, by), held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
-		delete(t.pins, a.Domain)
 		t.disputed[a.Domain] = append(slices.Clone(held.By), by)
 		t.drop(a.Domain)
 		return true, frame.Errorf(frame.TrustDenied, "bundle of %s: %s and %s differ, neither is believed: configure it by hand", a.Domain, strings.Join(held.By, ", "), by)

@@ -1,7 +1,9 @@
 package identity_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
@@ -250,6 +252,24 @@ func TestIntroducersCannotFillTheMemory(t *testing.T) {
 	}
 }
 
+// A dispute keeps the pin: in doubt nobody is believed, and a restart does not turn the doubt into a race.
+func TestDisputeKeepsThePin(t *testing.T) {
+	home := identitytest.New(t, "home.example", "A1")
+	far, impostor := identitytest.New(t, "far.example", "F1"), identitytest.New(t, "far.example", "F2")
+	trust, patterns := home.Trust(t), []string{"*.example"}
+	if _, err := trust.Introduce(far.Raw, "a.example", patterns); err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []string{"b.example", "b.example"} {
+		if _, err := trust.Introduce(impostor.Raw, by, patterns); frame.CodeOf(err) != frame.TrustDenied {
+			t.Errorf("another key by another introducer: %v", err)
+		}
+	}
+	if _, err := trust.Introduce(far.Raw, "a.example", patterns); frame.CodeOf(err) != frame.TrustDenied {
+		t.Errorf("the first key, disputed: %v", err)
+	}
+}
+
 // What was first accepted is remembered over a restart: an introducer cannot swap a domain's key while we are away.
 func TestIntroducedDomainIsPinned(t *testing.T) {
 	home, hub, far := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "hub.example", "B1"), identitytest.New(t, "far.example", "F1")
@@ -351,4 +371,29 @@ func FuzzBundle(f *testing.F) {
 			t.Fatal("accepted without a domain")
 		}
 	})
+}
+
+// A peer may have moved to the next key that its bundle names: the operator's copy under the first one does not undo that.
+func TestOperatorsCopyDoesNotUndoARotation(t *testing.T) {
+	home, peer := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "peer.example", "B1")
+	second := frame.NewSigner(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{2}, ed25519.SeedSize)))
+	one := *peer.Bundle
+	one.Keys = append(slices.Clone(one.Keys), identity.NewBundleKey(second, peer.Issuer, identity.UseBundle, time.Now(), time.Hour))
+	first := peer.SignBundle(t, &one)
+	trust := home.Trust(t)
+	if _, err := trust.Configure(first, [32]byte{}); err != nil {
+		t.Fatal(err)
+	}
+	two := one
+	two.Seq++
+	next, err := two.Sign(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := trust.Renew(next); !changed || err != nil {
+		t.Fatal(changed, err)
+	}
+	if a, err := trust.Configure(first, [32]byte{}); err != nil || a.Seq != two.Seq || trust.Domain("peer.example").Seq != two.Seq {
+		t.Errorf("the same copy again: %v, sequence %d", err, trust.Domain("peer.example").Seq)
+	}
 }

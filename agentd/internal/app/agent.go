@@ -196,6 +196,9 @@ func (a *agent) provision(ctx context.Context, q task.Query, out *task.Result) (
 		if err != nil {
 			return nil, token.SAT{}, err
 		}
+		if len(q.Caps) > 0 && !slices.Contains(q.Caps, res.Cap) {
+			return nil, token.SAT{}, frame.Errorf(frame.Binding, "the gateway found %s, which was not asked for", res.Cap)
+		}
 		if len(res.SAT) > 0 {
 			sat, err := token.ReadSAT(res.SAT)
 			return res, sat, err

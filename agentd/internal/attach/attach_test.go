@@ -280,6 +280,55 @@ func TestResolveSurvivesARestart(t *testing.T) {
 	}
 }
 
+// A request that is sent once more is given what is left of its time, and one that its caller gives up early is no sign of a
+// gateway that is gone: the connection stays, with all else that runs on it.
+func TestHealthyConnectionIsKept(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	asked := atomic.Int32{}
+	f.answer.Store(func(r *semreq.Request) *semreq.Response {
+		if asked.Add(1) == 1 {
+			time.Sleep(500 * time.Millisecond)
+			f.newest().Conn().Close(frame.UpstreamFailed, "")
+			return nil
+		}
+		time.Sleep(time.Duration(r.BudgetMS)*time.Millisecond - 100*time.Millisecond)
+		return &semreq.Response{ReqID: r.ReqID, Status: frame.NotFound}
+	})
+	if out, err := c.Resolve(t.Context(), ask(t, 3000)); err != nil || out.Status != frame.NotFound {
+		t.Errorf("asked again: %+v %v", out, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := c.Resolve(ctx, ask(t, 3000)); err == nil {
+		t.Error("an answer after the caller has gone")
+	}
+	time.Sleep(100 * time.Millisecond)
+	if err := f.newest().Conn().Context().Err(); err != nil {
+		t.Error("the connection is closed:", err)
+	}
+}
+
+// While a connection with a renewed credential cannot be made, the one that is there serves on.
+func TestFailedSwitchKeepsTheConnection(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	first := f.newest()
+	refused := make(chan struct{}, 16)
+	f.attach.Store(func(*arp.Attach) *arp.Attached {
+		refused <- struct{}{}
+		return &arp.Attached{Code: frame.Overloaded}
+	})
+	c.switching <- struct{}{}
+	<-refused
+	<-refused // the client has taken note of the first
+	if up, err := c.Attached(); !up || first.Conn().Context().Err() != nil {
+		t.Errorf("attached %v (%v), first connection %v", up, err, first.Conn().Context().Err())
+	}
+}
+
 func TestAttachesAgain(t *testing.T) {
 	f := newFake(t)
 	c := f.client(t, nil)

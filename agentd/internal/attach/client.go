@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"log/slog"
 	mrand "math/rand/v2"
 	"sync"
@@ -98,6 +97,7 @@ func (c *Client) Run(ctx context.Context) {
 			select {
 			case err = <-ended:
 			case <-c.switching: // attach with the newer credential; the gateway lets this connection go when that is done
+				wait = backoffMin
 				continue
 			}
 		}
@@ -259,11 +259,11 @@ func (c *Client) setAttached(l *link) {
 	c.waiters = nil
 }
 
-// setDetached notes that l has ended, or that none could be made (nil). A newer link stays.
+// setDetached notes that l has ended, or that none could be made (nil). A link that lives stays.
 func (c *Client) setDetached(l *link, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l == nil || c.link == l {
+	if c.link == l || c.alive() == nil {
 		c.link = nil
 	}
 	c.lastErr = err
@@ -316,11 +316,14 @@ func (c *Client) SPKI() ([32]byte, error) { return identity.SPKIHash(c.Certifica
 // while its budget lasts.
 func (c *Client) Resolve(ctx context.Context, r *semreq.Request) (*semreq.Response, error) {
 	budget := time.Duration(r.BudgetMS)*time.Millisecond + readSlack
+	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	out, err := c.ask(limited, r)
 	if frame.CodeOf(err) == frame.UpstreamFailed && c.WaitAttached(limited) == nil {
 		again := *r
+		left := time.Until(began.Add(budget)) - readSlack // as much as the caller still waits for an answer
+		again.BudgetMS = uint64(max(left.Milliseconds(), 1))
 		again.ReqID = make([]byte, 16) // a gateway further on may have seen the first one
 		rand.Read(again.ReqID)         // it never fails
 		out, err = c.ask(limited, &again)
@@ -349,10 +352,10 @@ func (c *Client) ask(ctx context.Context, r *semreq.Request) (*semreq.Response, 
 		return nil, err
 	}
 	s.CloseWrite()
-	out := new(semreq.Response)
+	asked, out := time.Now(), new(semreq.Response)
 	if err := s.ReadMessage(time.Minute, out); err != nil {
 		s.Reset(frame.Cancelled)
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if ctx.Err() != nil && time.Since(asked) > time.Duration(r.BudgetMS)*time.Millisecond+readSlack/2 {
 			l.conn.Close(frame.Deadline, "")
 		}
 		return nil, err

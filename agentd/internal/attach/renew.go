@@ -17,6 +17,7 @@ const (
 	renewTime     = 15 * time.Second
 	renewRetryMin = 10 * time.Second
 	renewFloor    = time.Second // between two attempts, however short a certificate's life is
+	renewLook     = time.Minute // between two looks at the clock
 )
 
 // keepFresh renews the credential when half of its life is over, give or take a tenth. A renewal that does not succeed is
@@ -26,10 +27,8 @@ func (c *Client) keepFresh(ctx context.Context) {
 	due := renewAt(leaf)
 	retry := renewRetryMin
 	for {
-		select {
-		case <-ctx.Done():
+		if sleepUntil(ctx, due) != nil {
 			return
-		case <-time.After(max(time.Until(due), renewFloor)):
 		}
 		err := c.renew(ctx)
 		leaf = c.Certificate().Leaf
@@ -47,8 +46,23 @@ func (c *Client) keepFresh(ctx context.Context) {
 			level = c.log.Error
 		}
 		level("credential not renewed", "until", leaf.NotAfter.UTC().Format(time.RFC3339), "err", err)
-		due = time.Now().Add(retry)
+		due = time.Now().Add(retry).Round(0)
 		retry = max(min(2*retry, life/10), renewFloor)
+	}
+}
+
+// sleepUntil waits for a time of day, and at least [renewFloor]. It looks again and again: a timer stands still while the
+// machine is suspended, and does not see that the clock is set.
+func sleepUntil(ctx context.Context, due time.Time) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(max(time.Until(due), renewFloor), renewLook)):
+		}
+		if time.Until(due) <= 0 {
+			return nil
+		}
 	}
 }
 

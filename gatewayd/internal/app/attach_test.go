@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -86,6 +87,49 @@ func TestAttach(t *testing.T) {
 	}
 	if _, err := g.attach(cert, good); err == nil {
 		t.Error("a withdrawn agent attaches")
+	}
+}
+
+// What an agent asks on its connection while it changes to another is answered; a withdrawal ends them all.
+func TestLingeringConnectionServes(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	done, cert := g.mustEnrol()
+	m := &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}
+	var streams []*endpoint.Stream
+	for range 3 {
+		s, err := g.attach(cert, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	for i, s := range streams {
+		req, err := semreq.Ask{Query: semreq.Query{Text: "medicine"}}.Request()
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := s.Conn().Open(t.Context(), frame.StreamRequest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.WriteMessage(5*time.Second, req); err != nil {
+			t.Fatal(err)
+		}
+		q.CloseWrite()
+		if err := q.ReadMessage(5*time.Second, new(semreq.Response)); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	if err := g.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: done.AIC}); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range streams {
+		select {
+		case <-s.Conn().Context().Done():
+		case <-time.After(5 * time.Second):
+			t.Errorf("connection %d outlives the withdrawal", i)
+		}
 	}
 }
 

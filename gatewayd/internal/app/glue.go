@@ -53,8 +53,9 @@ func (g glue) Match(q semreq.Query, c semreq.Constraints, asker relay.Asker, wan
 }
 
 // Score implements relay.Directory.
-func (g glue) Score(q semreq.Query, s semreq.Skill) uint16 {
-	return match.ScoreText(matchQuery(q), match.SkillText{Name: s.Name, Description: s.Description, Tags: s.Tags, In: s.In, Out: s.Out})
+func (g glue) Score(q semreq.Query, r *semreq.Result) uint16 {
+	s := r.Skill
+	return match.ScoreText(matchQuery(q), match.SkillText{CapID: r.Cap, Name: s.Name, Description: s.Description, Tags: s.Tags, In: s.In, Out: s.Out})
 }
 
 func matchQuery(q semreq.Query) match.Query {

@@ -73,12 +73,9 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 		changed, err = p.cfg.Trust.Renew(raw)
 	} else {
 		changed, err = p.cfg.Trust.Introduce(raw, domain, r.Introduces)
-		switch {
-		case changed && err == nil:
+		if changed && err == nil {
 			p.cfg.KeepPin(b.Domain, &b.Fingerprint)
-		case changed: // disputed: nobody is believed any more
-			p.cfg.KeepPin(b.Domain, nil)
-		}
+		} // the pin of a domain that is disputed now stays: else a restart would believe whoever speaks first
 	}
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
@@ -143,8 +140,8 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 		}
 		if l := p.linkTo(r.Via); l != nil {
 			out = append(out, relay.Hop{Neighbour: l, Score: score})
-		} else { // its digests are kept for its return: that it cannot be asked now is an answer, not "not found"
-			away = append(away, relay.Hop{Neighbour: absent{p, r.Via}, Score: score})
+		} else {
+			away = append(away, relay.Hop{Neighbour: absent{p, r.Via}, Score: score, Away: true})
 		}
 	}
 	out = append(out, away...)
@@ -169,7 +166,7 @@ func (p *Peering) towards(out []relay.Hop, seen map[string]bool, capID string) [
 		if l := p.linkTo(e.Via); l != nil {
 			out = append([]relay.Hop{{Neighbour: l, Score: math.Inf(1)}}, out...)
 		} else {
-			out = append(out, relay.Hop{Neighbour: absent{p, e.Via}})
+			out = append(out, relay.Hop{Neighbour: absent{p, e.Via}, Away: true})
 		}
 	}
 	return out

@@ -226,6 +226,10 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, ad
 		if time.Since(began) > steadyAfter {
 			wait = backoffMin
 		}
+		select {
+		case <-d.wake: // the end of what this dial made is no reason to dial at once
+		default:
+		}
 		if err != nil {
 			text := err.Error()
 			d.lastErr.Store(&text)

@@ -130,18 +130,8 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	var errs []error
-	for _, r := range rows {
-		a, err := p.cfg.Trust.Configure(r.Bundle, r.Fingerprint)
-		if err == nil && a.Domain != r.Domain {
-			err = frame.Errorf(frame.TrustDenied, "the bundle is of %s", a.Domain)
-		}
-		if err != nil {
-			errs = append(errs, frame.Errorf(frame.TrustDenied, "peer %s: %w", r.Domain, err))
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	if err := p.configure(rows); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	next := map[string]*peer{}
@@ -177,6 +167,38 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	}
 	p.node.BundleAccepted()
 	return nil
+}
+
+// configure gives the trust store the bundles of all rows, or of none that is new.
+func (p *Peering) configure(rows []Row) error {
+	var errs []error
+	fail := func(r Row, err error) {
+		errs = append(errs, frame.Errorf(frame.TrustDenied, "peer %s: %w", r.Domain, err))
+	}
+	for _, r := range rows {
+		if b, err := identity.ParseBundle(r.Bundle); err != nil {
+			fail(r, err)
+		} else if b.Domain != r.Domain {
+			fail(r, frame.Errorf(frame.TrustDenied, "the bundle is of %s", b.Domain))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, r := range rows {
+		if _, err := p.cfg.Trust.Configure(r.Bundle, r.Fingerprint); err != nil {
+			fail(r, err)
+		}
+	}
+	for _, r := range rows {
+		switch {
+		case len(errs) == 0:
+			p.cfg.KeepPin(r.Domain, nil) // the operator's word replaces what was once introduced
+		case p.row(r.Domain) == nil:
+			p.cfg.Trust.Forget(r.Domain)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // introducedBy is what a domain may introduce by its row.

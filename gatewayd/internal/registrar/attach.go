@@ -35,6 +35,7 @@ type attachment struct {
 	conn      *endpoint.Conn
 	endpoints []semreq.Endpoint
 	out       chan frame.Message
+	before    *attachment // of the same process, while it lingers; guarded by the registrar's mutex
 
 	mu     sync.Mutex // guards offers
 	offers map[[16]byte]*offer
@@ -183,15 +184,27 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	}
 	r.mu.Lock()
 	before := r.attached[agent.AIC]
+	if before != nil && before.boot == a.boot {
+		a.before = before
+	}
 	r.attached[agent.AIC] = a
 	r.cfg.Directory.SetAlive(agent.AIC, true) // under the lock: else a detach of before could come after it
 	r.mu.Unlock()
 	switch { // the newer connection is the one that lives
 	case before == nil:
 	case before.boot == a.boot: // the same process, with a renewed credential or over another path: what runs may end
-		time.AfterFunc(replacedLinger, func() { before.conn.Close(frame.Collision, "") })
+		time.AfterFunc(replacedLinger, func() {
+			r.mu.Lock()
+			a.before = nil
+			r.mu.Unlock()
+			before.conn.Close(frame.Collision, "")
+		})
 	default:
 		before.conn.Close(frame.Collision, "")
+	}
+	if e, ok = r.cfg.Directory.Get(agent.AIC); !ok || !e.State.Offered() { // taken away since: [Registrar.Drop] came too early
+		r.detach(a)
+		return nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
 	}
 	return a, &arp.Attached{
 		EntryVersion: e.Version,
@@ -265,8 +278,8 @@ func (r *Registrar) request(ctx context.Context, s *endpoint.Stream, agent Agent
 		s.Reset(frame.CodeOf(err))
 		return
 	}
-	a := r.find(agent.AIC)
-	if a == nil || a.conn != s.Conn() {
+	a := r.findOn(agent.AIC, s.Conn())
+	if a == nil {
 		s.Reset(frame.State) // it has not attached on this connection
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
+	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 )
 
@@ -50,9 +51,26 @@ func (r *Registrar) Attached() int {
 	return len(r.attached)
 }
 
-// Drop closes an agent's connection.
+// findOn is the attachment that a connection has made: the newest, or one that lingers after it.
+func (r *Registrar) findOn(id string, c *endpoint.Conn) *attachment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.attached[id]
+	for a != nil && a.conn != c {
+		a = a.before
+	}
+	return a
+}
+
+// Drop closes an agent's connections.
 func (r *Registrar) Drop(id string, code frame.Code) {
-	if a := r.find(id); a != nil {
+	r.mu.Lock()
+	var all []*attachment
+	for a := r.attached[id]; a != nil; a = a.before {
+		all = append(all, a)
+	}
+	r.mu.Unlock()
+	for _, a := range all {
 		a.conn.Close(code, "")
 	}
 }

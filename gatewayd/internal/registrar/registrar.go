@@ -78,6 +78,8 @@ type Registrar struct {
 	cfg    Config
 	log    *slog.Logger
 	enrols *lru.Cache[netip.Prefix, *rate.Limiter]
+	// complaints bounds the lines that agents can cause.
+	complaints *rate.Limiter
 
 	mu       sync.Mutex // guards attached and conns, and get-and-add of enrols
 	attached map[string]*attachment
@@ -95,7 +97,10 @@ func New(cfg Config) *Registrar {
 		cfg.EnrolRate = 5
 	}
 	enrols, _ := lru.New[netip.Prefix, *rate.Limiter](enrolLimitersKept) // fails on a size below 1 only
-	return &Registrar{cfg: cfg, log: cfg.Log, enrols: enrols, attached: map[string]*attachment{}, conns: map[string]int{}}
+	return &Registrar{
+		cfg: cfg, log: cfg.Log, enrols: enrols, complaints: rate.NewLimiter(1, 20),
+		attached: map[string]*attachment{}, conns: map[string]int{},
+	}
 }
 
 // Face is the protocol that the registrar answers.

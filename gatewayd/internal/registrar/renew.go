@@ -38,7 +38,9 @@ func (r *Registrar) renewStream(ctx context.Context, s *endpoint.Stream, agent A
 func (r *Registrar) answerRenewal(s *endpoint.Stream, done *arp.Credential, err error) {
 	var answer frame.Message = done
 	if err != nil {
-		r.log.Info("renewal refused", "err", err)
+		if r.complaints.Allow() { // a flood of refusals shall not be a flood of lines
+			r.log.Info("renewal refused", "err", err)
+		}
 		answer = arp.Refusal(err)
 	}
 	if err := s.WriteMessage(writeTime, answer); err != nil {

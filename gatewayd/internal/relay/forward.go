@@ -81,6 +81,10 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, left bool) 
 			left = true
 		case !policy.Covers(policy.Intersect(j.scope, h.MayQuery()), []string{policy.ScopeDiscover}):
 			left = true
+		case h.Away: // that it cannot be asked now is an answer, not "not found"; it takes nothing from those that can
+			left = true
+			out.AddReason(h.Gateway(), frame.UpstreamFailed)
+			out.Status = worse(out.Status, frame.UpstreamFailed)
 		case h.Upstream:
 			upstream = append(upstream, h)
 		default:
@@ -225,7 +229,7 @@ func (r *Relay) rate(j *job, from Hop, resp *semreq.Response) []scored {
 			r.log.Warn("result dropped", "neighbour", from.Gateway(), "err", err)
 			continue
 		}
-		own := r.cfg.Directory.Score(j.query, res.Skill)
+		own := r.cfg.Directory.Score(j.query, res)
 		if own < j.minScore(r.cfg.AnswerBar)/foreignShare {
 			r.log.Debug("result below the bar left out", "neighbour", from.Gateway(), "cap", res.Cap, "own", own, "said", res.Score)
 			continue
@@ -236,12 +240,15 @@ func (r *Relay) rate(j *job, from Hop, resp *semreq.Response) []scored {
 	return out
 }
 
-// permitted holds a verified result against the request's own constraints and, where it brings a session, against what the
+// permitted holds a verified result against what the request names, its constraints and, where it brings a session, what the
 // asker may hold.
 func (r *Relay) permitted(j *job, res *semreq.Result) error {
 	domain := r.cfg.Network.DomainOf(res.AIC)
 	if !j.limits.Allows(domain) || slices.Contains(j.limits.Exclude, res.AIC) {
 		return frame.Errorf(frame.PolicyDenied, "result of %s is outside the request's constraints", domain)
+	}
+	if len(j.query.Caps) > 0 && !slices.Contains(j.query.Caps, res.Cap) { // whoever is asked would else answer with his own
+		return frame.Errorf(frame.Binding, "result names %s, which was not asked for", res.Cap)
 	}
 	if !j.origin || len(res.SAT) == 0 {
 		return nil
@@ -352,7 +359,7 @@ func (r *Relay) rateOwn(j *job, signed [][]byte) []scored {
 		if err != nil {
 			continue // our own signature over our own bytes
 		}
-		out = append(out, scored{signed: s, cap: res.Cap, own: r.cfg.Directory.Score(j.query, res.Skill), said: res.Score})
+		out = append(out, scored{signed: s, cap: res.Cap, own: r.cfg.Directory.Score(j.query, res), said: res.Score})
 	}
 	return out
 }

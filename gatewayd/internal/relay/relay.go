@@ -32,7 +32,7 @@ type Directory interface {
 	// Match ranks what this gateway may offer: best first, scored per ten thousand, nothing below minScore.
 	Match(q semreq.Query, c semreq.Constraints, asker Asker, want int, minScore uint16) []directory.Candidate
 	// Score rates a foreign result's text for the same query.
-	Score(q semreq.Query, s semreq.Skill) uint16
+	Score(q semreq.Query, r *semreq.Result) uint16
 }
 
 // Asker is the agent on whose behalf a request is answered.
@@ -68,11 +68,12 @@ type Hop struct {
 	Neighbour
 	Score    float64 // by digest; the better first
 	Upstream bool    // chosen as the last resort, without a digest that matches
+	Away     bool    // not connected: its digests are kept for its return, and it cannot be asked
 }
 
 // Network is what the gateway knows of the others.
 type Network interface {
-	// Candidates ranks the neighbours that are up by how well the digests behind them fit.
+	// Candidates ranks the neighbours by how well the digests behind them fit; those that are away are among them.
 	Candidates(q semreq.Query) []Hop
 	// Domain is the domain of an AIC by the accepted bundles, "" for none.
 	DomainOf(aic string) string

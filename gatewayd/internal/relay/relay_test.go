@@ -375,6 +375,58 @@ func TestResultsOfOthersMustPassTheBar(t *testing.T) {
 	}
 }
 
+// Who asks for a capability by its identifier gets that one, or nothing: not what a gateway on the way would rather sell.
+func TestExactIdentifierIsNobodyElses(t *testing.T) {
+	s := newSim(t, "one.example", "two.example", "three.example")
+	s.line("one.example", "two.example", "three.example")
+	other := s.offers("two.example", "medicine.other", "9000")
+	a := s.agentOf("one.example")
+	req := request(t, a, true)
+	raw, err := semreq.Query{Caps: []string{directory.CapID(string(s.domains["three.example"].AIC(t)), "medicine.sell")}}.Normalise().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := semreq.Hash(raw)
+	req.Query, req.QHash = raw, hash[:]
+	one := s.gateways["one.example"]
+	out := one.relay.FromAgent(t.Context(), a, req)
+	if slices.Contains(caps(t, out), other.CapID) || out.Status == frame.OK {
+		t.Errorf("%v %v", out.Status, caps(t, out))
+	}
+	if len(one.penalties) == 0 {
+		t.Error("the neighbour is not penalised")
+	}
+}
+
+// A neighbour that is not connected takes neither breadth nor time from one that is.
+func TestAbsentNeighboursCostNothing(t *testing.T) {
+	for _, breadth := range []uint8{1, semreq.DefaultBreadth} {
+		s := newSim(t, "one.example", "x.example", "y.example", "z.example", "up.example")
+		for _, n := range []string{"x.example", "y.example", "z.example", "up.example"} {
+			s.line("one.example", n)
+		}
+		one := s.gateways["one.example"]
+		one.upstream = "up.example"
+		one.away = []string{"x.example", "y.example", "z.example"}
+		want := s.offers("up.example", "medicine.sell", "9000")
+		a := s.agentOf("one.example")
+		req := request(t, a, false)
+		req.Breadth = breadth
+		if out := one.relay.FromAgent(t.Context(), a, req); out.Status != frame.OK || !slices.Equal(caps(t, out), []string{want.CapID}) {
+			t.Errorf("breadth %d: %v %v", breadth, out.Status, caps(t, out))
+		}
+		one.away = append(one.away, "up.example")
+		if out := one.relay.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.UpstreamFailed || out.Definitive {
+			t.Errorf("all away: %v definitive %v", out.Status, out.Definitive)
+		}
+		for _, n := range one.away[:3] {
+			if asked := s.gateways[n].asked; asked != 0 {
+				t.Errorf("%s asked %d times", n, asked)
+			}
+		}
+	}
+}
+
 func TestRepeatedResultsCountOnce(t *testing.T) {
 	s := newSim(t, "one.example", "two.example")
 	s.line("one.example", "two.example")

@@ -33,6 +33,7 @@ type simGateway struct {
 	trust      *identity.Trust
 	neighbours []string // domains
 	upstream   string   // one of them that is the last resort
+	away       []string // neighbours that are not connected
 	mayQuery   []string
 	found      []directory.Candidate // what its directory matches, whatever is asked
 	key        [32]byte              // of all its agents
@@ -93,9 +94,9 @@ func (g *simGateway) Match(_ semreq.Query, c semreq.Constraints, _ Asker, want i
 }
 
 // Score finds "score=NNNN" in a skill's text.
-func (g *simGateway) Score(_ semreq.Query, s semreq.Skill) uint16 {
+func (g *simGateway) Score(_ semreq.Query, r *semreq.Result) uint16 {
 	n := uint16(0)
-	if _, digits, ok := strings.Cut(s.Description, "score="); ok {
+	if _, digits, ok := strings.Cut(r.Skill.Description, "score="); ok {
 		for _, d := range digits {
 			n = 10*n + uint16(d-'0')
 		}
@@ -115,7 +116,7 @@ func (g *simGateway) Offer(ctx context.Context, _ string, _ Asker, mint func() (
 
 func (g *simGateway) Candidates(semreq.Query) (out []Hop) {
 	for _, n := range g.neighbours {
-		out = append(out, Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: 1, Upstream: n == g.upstream})
+		out = append(out, Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: 1, Upstream: n == g.upstream, Away: slices.Contains(g.away, n)})
 	}
 	return out
 }
