@@ -230,6 +230,11 @@ func (r *Registrar) detach(a *attachment) {
 		delete(r.attached, a.agent.AIC)
 		r.cfg.Directory.SetAlive(a.agent.AIC, false)
 	}
+	for p := r.attached[a.agent.AIC]; p != nil; p = p.before { // so that the chain is never longer than [maxConns]
+		if p.before == a {
+			p.before = a.before
+		}
+	}
 	r.mu.Unlock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
