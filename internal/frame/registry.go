@@ -12,7 +12,9 @@ const (
 	Resync           Type = 0x04
 	Goodbye          Type = 0x06
 	Keepalive        Type = 0x0A
+	StatusFrame      Type = 0x0C
 	BundleFrame      Type = 0x0E
+	TrustGet         Type = 0x10
 	SyncBegin        Type = 0x20
 	Entries          Type = 0x22
 	SyncEnd          Type = 0x24
@@ -25,9 +27,15 @@ const (
 	Enrolled         Type = 0x62
 	Attach           Type = 0x64
 	Attached         Type = 0x66
+	ACSPut           Type = 0x68
+	ACSState         Type = 0x6A
+	Deregister       Type = 0x6C
 	Renew            Type = 0x6E
 	Credential       Type = 0x70
+	AuthzRequest     Type = 0x72
+	AuthzResponse    Type = 0x74
 	SessionOffer     Type = 0x76
+	SessionRevoke    Type = 0x78
 	SessionInit      Type = 0x80
 	SessionAccept    Type = 0x82
 	SessionReject    Type = 0x84
@@ -39,11 +47,12 @@ const (
 )
 
 var typeNames = map[Type]string{
-	Hello: "HELLO", Ack: "ACK", Resync: "RESYNC", Goodbye: "GOODBYE", Keepalive: "KEEPALIVE", BundleFrame: "BUNDLE",
+	Hello: "HELLO", Ack: "ACK", Resync: "RESYNC", Goodbye: "GOODBYE", Keepalive: "KEEPALIVE", StatusFrame: "STATUS", BundleFrame: "BUNDLE", TrustGet: "TRUST_GET",
 	SyncBegin: "SYNC_BEGIN", Entries: "ENTRIES", SyncEnd: "SYNC_END", SREQ: "SREQ", SRSP: "SRSP",
 	CtlKeepalive: "CTL_KEEPALIVE", Answer: "ANSWER", OfferAck: "OFFER_ACK", Enrol: "ENROL", Enrolled: "ENROLLED",
-	Attach: "ATTACH", Attached: "ATTACHED", Renew: "RENEW", Credential: "CREDENTIAL",
-	SessionOffer: "SESSION_OFFER", SessionInit: "SESSION_INIT", SessionAccept: "SESSION_ACCEPT",
+	Attach: "ATTACH", Attached: "ATTACHED", ACSPut: "ACS_PUT", ACSState: "ACS_STATE", Deregister: "DEREGISTER",
+	Renew: "RENEW", Credential: "CREDENTIAL", AuthzRequest: "AUTHZ_REQUEST", AuthzResponse: "AUTHZ_RESPONSE",
+	SessionOffer: "SESSION_OFFER", SessionRevoke: "SESSION_REVOKE", SessionInit: "SESSION_INIT", SessionAccept: "SESSION_ACCEPT",
 	SessionReject: "SESSION_REJECT", SessionTerminate: "SESSION_TERMINATE", A2AKeepalive: "A2A_KEEPALIVE",
 	CtxHdr: "CTX_HDR", CtxProgress: "CTX_PROGRESS", CtxErr: "CTX_ERR",
 }

@@ -23,6 +23,7 @@ const (
 	UseDigest Use = 1 // digest batches and resolution results; its owner is a gateway
 	UseSAT    Use = 2 // session authorization tokens
 	UseRAT    Use = 3 // request authorization tokens
+	UseStatus Use = 4 // status lists, when an AMC owns it; checkpoints of an audit log, when a gateway does
 	UseBundle Use = 5 // this bundle and its successors
 	UseGrant  Use = 6 // authorization grants
 )

@@ -45,11 +45,11 @@ func New(t testing.TB, name, arsp string) *Domain {
 		Domain: name, Seq: 1, Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{authority.Root.Raw},
 		Prefixes: []string{d.Gateway.ARSPKey()}, SketchKeys: [][]byte{bytes.Repeat([]byte{7}, 32)}, Issuer: string(d.Issuer),
 	}
-	for _, use := range []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT, identity.UseBundle, identity.UseGrant} {
+	for _, use := range []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT, identity.UseStatus, identity.UseBundle, identity.UseGrant} {
 		seed := sha256.Sum256([]byte(fmt.Sprint(name, arsp, use)))
 		d.Sign[use] = frame.NewSigner(ed25519.NewKeyFromSeed(seed[:]))
 		owner := d.Gateway
-		if use == identity.UseBundle || use == identity.UseGrant {
+		if use == identity.UseBundle || use == identity.UseGrant || use == identity.UseStatus {
 			owner = d.Issuer
 		}
 		d.Bundle.Keys = append(d.Bundle.Keys, identity.NewBundleKey(d.Sign[use], owner, use, now, time.Hour))
@@ -62,6 +62,19 @@ func New(t testing.TB, name, arsp string) *Domain {
 func (d *Domain) SignBundle(t testing.TB, b *identity.Bundle) []byte {
 	t.Helper()
 	raw, err := b.Sign(d.Sign[identity.UseBundle])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// Status signs a status list of the domain that counts for a quarter of an hour from now.
+func (d *Domain) Status(t testing.TB, seq uint64, now time.Time, entries ...identity.StatusEntry) []byte {
+	t.Helper()
+	l := identity.StatusList{
+		Domain: d.Name, Issuer: string(d.Issuer), Seq: seq, Issued: uint64(now.Unix()), Next: uint64(now.Add(identity.MaxStatusLife).Unix()), Entries: entries,
+	}
+	raw, err := l.Sign(d.Sign[identity.UseStatus])
 	if err != nil {
 		t.Fatal(err)
 	}
