@@ -80,7 +80,7 @@ func caTemplate(name string, now time.Time, life time.Duration, pathLen int) (*x
 	serial, err := newSerial()
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
-		NotBefore: now.Add(-notBeforeSlack), NotAfter: now.Add(life),
+		NotBefore: now.Add(-NotBeforeSlack), NotAfter: now.Add(life),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLen: pathLen, MaxPathLenZero: pathLen == 0,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}, err
@@ -114,7 +114,7 @@ func (a *Authority) Issue(p LeafProfile, pub crypto.PublicKey, now time.Time) ([
 	}
 	leaf, err := createCert(&x509.Certificate{
 		SerialNumber: serial, Subject: name,
-		NotBefore: now.Add(-notBeforeSlack), NotAfter: earlier(now.Add(p.Life), a.Issuing.NotAfter),
+		NotBefore: now.Add(-NotBeforeSlack), NotAfter: earlier(now.Add(p.Life), a.Issuing.NotAfter),
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},

@@ -69,7 +69,7 @@ func NewBundleKey(s frame.Signer, owner aic.AIC, use Use, now time.Time, life ti
 	kid := s.KeyID()
 	return BundleKey{
 		KeyID: kid[:], Alg: algEdDSA, Public: s.Public(), Owner: string(owner), Use: use,
-		NotBefore: uint64(now.Add(-notBeforeSlack).Unix()), NotAfter: uint64(now.Add(life).Unix()),
+		NotBefore: uint64(now.Add(-NotBeforeSlack).Unix()), NotAfter: uint64(now.Add(life).Unix()),
 	}
 }
 

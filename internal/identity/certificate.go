@@ -10,10 +10,12 @@ import (
 	"agentgw/internal/frame"
 )
 
+// NotBeforeSlack is how far back certificates and keys begin: a clock behind ours by this much still accepts a new one.
+const NotBeforeSlack = time.Minute
+
 const (
-	notBeforeSlack = time.Minute // a clock behind ours by this much still accepts a new certificate
-	maxChain       = 2           // leaf and issuing CA
-	maxChainBytes  = 4 << 10     // the first flight stays below three times the first packet
+	maxChain      = 2       // leaf and issuing CA
+	maxChainBytes = 4 << 10 // the first flight stays below three times the first packet
 )
 
 // AICOf reads the AIC of a leaf certificate: the one URI SAN `acps://<AIC>` and nothing else in that URI, equal to the CN.

@@ -162,7 +162,7 @@ func SelfSigned(key crypto.Signer) (tls.Certificate, error) {
 	now := time.Now()
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
-		NotBefore:    now.Add(-notBeforeSlack), NotAfter: now.Add(time.Hour),
+		NotBefore:    now.Add(-NotBeforeSlack), NotAfter: now.Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)

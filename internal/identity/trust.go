@@ -328,6 +328,7 @@ type Peer struct {
 	Domain string
 	Bundle *Accepted
 	SPKI   [32]byte // SHA-256 of the DER SubjectPublicKeyInfo
+	Serial []byte   // of the certificate, 16 bytes; nil for one of another size, which no AMC has issued
 }
 
 // VerifyChain verifies a certificate chain by the AIC that it names, under the roots of the one domain that owns the AIC.
@@ -354,7 +355,11 @@ func (t *Trust) VerifyChain(chain []*x509.Certificate, usage x509.ExtKeyUsage) (
 	if _, err := leaf.Verify(opts); err != nil {
 		return Peer{}, frame.Errorf(frame.TrustDenied, "certificate of %s is not of its domain %s: %w", id, b.Domain, err)
 	}
-	return Peer{AIC: id, Domain: b.Domain, Bundle: b, SPKI: sha256.Sum256(leaf.RawSubjectPublicKeyInfo)}, nil
+	peer := Peer{AIC: id, Domain: b.Domain, Bundle: b, SPKI: sha256.Sum256(leaf.RawSubjectPublicKeyInfo)}
+	if leaf.SerialNumber.Sign() > 0 && leaf.SerialNumber.BitLen() <= 128 {
+		peer.Serial = leaf.SerialNumber.FillBytes(make([]byte, 16))
+	}
+	return peer, nil
 }
 
 // Verify makes the judgement of a handshake: the chain by AIC, then the role that the caller demands of the peer.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/config"
+	"agentgw/directory/aic"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/daemon"
@@ -197,7 +199,7 @@ func TestStartErrorsSayWhat(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "state", file)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := loadHome(filepath.Join(dir, "state"), nil, time.Now()); err == nil || !strings.Contains(err.Error(), file) {
+		if _, err := loadHome(&config.Gateway{StateDir: filepath.Join(dir, "state")}, time.Now()); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("without %s: %v", file, err)
 		}
 	}
@@ -213,7 +215,7 @@ func TestARSPOfDomain(t *testing.T) {
 	seen := map[string]string{}
 	for i := range 2000 {
 		d := fmt.Sprintf("d%d.example", i)
-		a := arspOf(d)
+		a := aic.Index(d)
 		if len(a) < 1 || len(a) > 6 || a[0] == '0' {
 			t.Fatalf("%s: %q", d, a)
 		}
@@ -230,7 +232,7 @@ func TestOwnCertificateIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := filepath.Join(dir, "state")
-	h, err := loadHome(state, nil, time.Now())
+	h, err := loadHome(&config.Gateway{StateDir: state}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

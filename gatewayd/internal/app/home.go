@@ -2,19 +2,17 @@ package app
 
 import (
 	"crypto"
-	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"text/template"
@@ -40,17 +38,6 @@ const (
 	fileBundle       = "bundle.cbor"
 	dirDirectory     = "dir"
 )
-
-// signers are the files of the Ed25519 keys, by use.
-var signers = map[identity.Use]string{
-	identity.UseDigest: "sign-digest.key", identity.UseSAT: "sign-sat.key", identity.UseRAT: "sign-rat.key",
-	identity.UseBundle: "sign-bundle.key", identity.UseGrant: "sign-grant.key",
-}
-
-// gatewayUses are the uses whose keys belong to the gateway; the others are the AMC's.
-var gatewayUses = []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT}
-
-const signerLife = 365 * 24 * time.Hour
 
 // InitOptions is what `gatewayd init` is told.
 type InitOptions struct {
@@ -111,7 +98,7 @@ func Init(o InitOptions) (*InitResult, error) {
 	}
 	cfg := config.Gateway{
 		Domain: o.Domain, StateDir: or(o.StateDir, "state"), Listen: o.Listen, Advertise: o.Advertise, Lab: o.Lab,
-		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: arspOf(o.Domain), Vendor: "1", Salt: hex.EncodeToString(salt)},
+		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: aic.Index(o.Domain), Vendor: "1", Salt: hex.EncodeToString(salt)},
 	}
 	out, err := makeDomain(state, cfg, time.Now())
 	if err != nil {
@@ -119,17 +106,6 @@ func Init(o InitOptions) (*InitResult, error) {
 	}
 	out.Config = file
 	return out, writeConfig(file, cfg)
-}
-
-// arspOf is the registrar index of a domain: SHA-256(domain) mod 36^6 in base36; 0 becomes 1.
-func arspOf(domain string) string {
-	hash := sha256.Sum256([]byte(domain))
-	n := new(big.Int).SetBytes(hash[:])
-	n.Mod(n, big.NewInt(36*36*36*36*36*36))
-	if n.Sign() == 0 {
-		n.SetInt64(1)
-	}
-	return strings.ToUpper(n.Text(36))
 }
 
 func makeDomain(state string, cfg config.Gateway, now time.Time) (*InitResult, error) {
@@ -186,25 +162,15 @@ func makeBundle(state string, cfg config.Gateway, gateway, issuer aic.AIC, root 
 		Domain: cfg.Domain, Seq: uint64(now.UnixMilli()), Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{root},
 		Prefixes: []string{gateway.ARSPKey()}, SketchKeys: [][]byte{sketch}, Issuer: string(issuer),
 	}
+	keys := &keyring{dir: state, gateway: gateway, issuer: issuer, refresh: bundleRefresh, age: signingAge}
 	made := map[identity.Use]frame.Signer{}
-	for use, name := range signers {
-		_, key, err := ed25519.GenerateKey(rand.Reader)
+	for _, use := range slices.Concat(gatewayUses, amcUses) {
+		s, err := newSigner(keys.file(use, ""))
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := identity.SaveKey(filepath.Join(state, name), key); err != nil {
-			return nil, nil, err
-		}
-		made[use] = frame.NewSigner(key)
-	}
-	for _, use := range []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT, identity.UseBundle, identity.UseGrant} {
-		owner := issuer
-		for _, u := range gatewayUses {
-			if u == use {
-				owner = gateway
-			}
-		}
-		b.Keys = append(b.Keys, identity.NewBundleKey(made[use], owner, use, now, signerLife))
+		made[use] = s
+		b.Keys = append(b.Keys, identity.NewBundleKey(s, keys.owner(use), wireUse(use), now, signerLife))
 	}
 	raw, err := b.Sign(made[identity.UseBundle])
 	if err != nil {
@@ -271,31 +237,42 @@ type home struct {
 	issuer      aic.AIC
 	bundle      *identity.Accepted
 	authority   *identity.Authority
-	sign        map[identity.Use]frame.Signer
+	keys        *keyring
 }
+
+// signer is the key of a use as of the moment that it is asked for.
+func (h *home) signer(use identity.Use) func() frame.Signer { return h.keys.signer(use) }
+
+// roots are the certificates that this domain's chains end in.
+func (h *home) roots() [][]byte { return [][]byte{h.authority.Root.Raw} }
 
 // loadHome reads keys and certificates and checks that they belong together. The gateway's own certificate is renewed by
 // the domain's CA when more than half of its life is over.
-func loadHome(state string, advertise []string, now time.Time) (*home, error) {
+func loadHome(cfg *config.Gateway, now time.Time) (*home, error) {
+	state := cfg.StateDir
 	at := func(name string) string { return filepath.Join(state, name) }
 	raw, err := os.ReadFile(at(fileBundle))
 	if err != nil {
 		return nil, fmt.Errorf("read own bundle: %w; `gatewayd init` makes a domain", err)
 	}
-	h := &home{sign: map[identity.Use]frame.Signer{}}
+	h := &home{}
 	if h.bundle, err = identity.ParseBundle(raw); err != nil {
 		return nil, fmt.Errorf("read own bundle %s: %w", at(fileBundle), err)
 	}
 	h.issuer = aic.AIC(h.bundle.Issuer)
-	for use, name := range signers {
-		if h.sign[use], err = identity.LoadSigner(at(name)); err != nil {
-			return nil, err
-		}
-	}
 	if h.authority, err = loadAuthority(state); err != nil {
 		return nil, err
 	}
-	if err := h.renew(state, advertise, now); err != nil {
+	if err := h.renew(state, cfg.Advertise, now); err != nil {
+		return nil, err
+	}
+	h.keys = &keyring{
+		dir: state, gateway: h.gateway, issuer: h.issuer, refresh: cfg.AMC.Refresh.Or(bundleRefresh), age: cfg.AMC.SigningAge.Or(signingAge),
+	}
+	if err := h.keys.load(slices.Concat(gatewayUses, amcUses)); err != nil {
+		return nil, err
+	}
+	if _, err := h.renewBundle(now, false); err != nil {
 		return nil, err
 	}
 	if !h.bundle.IsGateway(string(h.gateway)) {

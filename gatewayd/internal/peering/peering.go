@@ -52,7 +52,7 @@ type Config struct {
 	Gateway, Domain string
 	Certificate     func() tls.Certificate
 	Trust           *identity.Trust
-	Signer          frame.Signer // key of use 1
+	Signer          func() frame.Signer // key of use 1, as of now
 	// KeepPin remembers over restarts under which key an introduced domain was first accepted; nil forgets it.
 	KeepPin func(domain string, fingerprint *[32]byte)
 	// Answer is the relay: it answers one request of a neighbour.
