@@ -202,5 +202,21 @@ func (a *AMC) transact(ctx context.Context, change func(Tx) error) error {
 	return a.cfg.Store.Transact(context.WithoutCancel(ctx), change)
 }
 
+var errUnchanged = errors.New("unchanged")
+
+// look runs a check that changes nothing.
+func (a *AMC) look(ctx context.Context, check func(Tx) error) error {
+	err := a.transact(ctx, func(tx Tx) error {
+		if err := check(tx); err != nil {
+			return err
+		}
+		return errUnchanged
+	})
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
 // Life is how long an agent's credential lives.
 func (a *AMC) Life() time.Duration { return a.cfg.AgentLife }

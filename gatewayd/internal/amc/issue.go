@@ -47,7 +47,7 @@ func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Cre
 		}
 		return err
 	}
-	if err := a.transact(ctx, check); err != nil { // nothing is signed that would not be kept
+	if err := a.look(ctx, check); err != nil { // nothing is signed that would not be kept
 		return nil, err
 	}
 	if err := a.grantAgain(ctx, o, kept); err != nil {

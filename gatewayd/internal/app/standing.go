@@ -70,13 +70,18 @@ func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
 func (a *app) standing(ctx context.Context, changes []identity.Standing) {
 	for _, c := range changes {
 		a.log.Info("standing changed", "aic", c.AIC, "state", c.State.String())
-		if err := a.follow(ctx, c); err != nil && !errors.Is(err, directory.ErrNotFound) {
+		err := a.follow(ctx, c)
+		away := errors.Is(err, directory.ErrNotFound) // another domain's, or withdrawn here: then whoever did it closes its connections
+		if err != nil && !away {
 			a.log.Error("directory does not follow the status list", "aic", c.AIC, "state", c.State.String(), "err", err)
 		}
-		if c.State != identity.Good {
-			a.agents.Drop(c.AIC, frame.CertStatus)
-			a.agents.RevokePeer(c.AIC, frame.Revoked)
+		if c.State == identity.Good {
+			continue
 		}
+		if !away {
+			a.agents.Drop(c.AIC, frame.CertStatus)
+		}
+		a.agents.RevokePeer(c.AIC, frame.Revoked)
 	}
 }
 
