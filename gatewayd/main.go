@@ -398,8 +398,8 @@ func statusCmd(o *options) *cobra.Command {
 }
 
 func printStatus(w io.Writer, s admin.Status) {
-	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\n\n",
-		s.Gateway, s.Domain, s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded)
+	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\npin       %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\n\n",
+		s.Gateway, s.Domain, s.Version, s.Listen, s.Pin, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded)
 	printPeers(w, s.Peers)
 	fmt.Fprintln(w)
 	t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")

@@ -108,7 +108,7 @@ func (d *domain) issue() (aic.AIC, tls.Certificate, error) {
 
 func (d *domain) config(id aic.AIC, cert tls.Certificate) a2a.Config {
 	return a2a.Config{
-		AIC: string(id), SPKI: sha256.Sum256(cert.Leaf.RawSubjectPublicKeyInfo), Keys: d.trust.Keys(identity.UseSAT), DomainOf: d.trust.DomainOf,
+		AIC: string(id), SPKI: func() wire.Hash { return sha256.Sum256(cert.Leaf.RawSubjectPublicKeyInfo) }, Keys: d.trust.Keys(identity.UseSAT), DomainOf: d.trust.DomainOf,
 	}
 }
 
@@ -140,7 +140,7 @@ func serveAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = offerByLine(d, me, cfg.SPKI, ep.Addr().String())
+	err = offerByLine(d, me, cfg.SPKI(), ep.Addr().String())
 	ctx, cancel := context.WithTimeout(ctx, proc.StopGrace)
 	defer cancel()
 	me.Close(ctx)
@@ -268,7 +268,8 @@ func (w *world) connect(ctx context.Context, c *child, d *domain, t target) (*pa
 }
 
 func (p *party) offered(c *child) ([]byte, token.SAT, error) {
-	line, err := c.ask(p.cfg.AIC + " " + hex.EncodeToString(p.cfg.SPKI[:]))
+	spki := p.cfg.SPKI()
+	line, err := c.ask(p.cfg.AIC + " " + hex.EncodeToString(spki[:]))
 	if err != nil {
 		return nil, token.SAT{}, err
 	}

@@ -33,6 +33,7 @@ type Status struct {
 	Domain   string     `json:"domain"`
 	Version  string     `json:"version"`
 	Listen   string     `json:"listen"`
+	Pin      string     `json:"pin"` // of this gateway's key, for enrolment without a token
 	UptimeS  int64      `json:"uptime_s"`
 	Agents   int        `json:"agents"`   // registered and offered
 	Attached int        `json:"attached"` // of these, here now

@@ -24,6 +24,9 @@ func (a *app) Status() admin.Status {
 		UptimeS: int64(time.Since(a.started).Seconds()), Agents: a.registry.Len(), Attached: a.agents.Attached(), Peers: a.Peers(),
 		Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
 	}
+	if spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey); err == nil {
+		s.Pin = identity.FingerprintText(spki)
+	}
 	for _, b := range a.trust.All() {
 		s.Domains = append(s.Domains, admin.TrustRow{
 			Domain: b.Domain, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
