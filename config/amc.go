@@ -32,13 +32,14 @@ func (d Duration) Or(def time.Duration) time.Duration {
 
 // AMC is the Agent Management Center: this process's, or where the domain's is.
 type AMC struct {
-	Address    string   `yaml:"address"`     // host:port of a remote one, for a gateway without the role
-	Deciders   []string `yaml:"deciders"`    // who decides about registrations, in order: token, cel, manual; default token
-	Rules      []Rule   `yaml:"rules"`       // of the decider cel
-	AgentLife  Duration `yaml:"agent_life"`  // of an agent's certificate; 24h, at most that
-	StatusLife Duration `yaml:"status_life"` // how long a status list counts; 15m, at most that
-	SigningAge Duration `yaml:"signing_age"` // after which a signing key is replaced; 720h
-	Refresh    Duration `yaml:"refresh"`     // how long a copy of the trust bundle may be used; 5m
+	Address     string   `yaml:"address"`      // host:port of a remote one, for a gateway without the role
+	Deciders    []string `yaml:"deciders"`     // who decides about registrations, in order: token, cel, manual; default token
+	Rules       []Rule   `yaml:"rules"`        // of the decider cel
+	AgentLife   Duration `yaml:"agent_life"`   // of an agent's certificate; 24h, at most that
+	GatewayLife Duration `yaml:"gateway_life"` // of a gateway's own; 72h, at most that
+	StatusLife  Duration `yaml:"status_life"`  // how long a status list counts; 15m, at most that
+	SigningAge  Duration `yaml:"signing_age"`  // after which a signing key is replaced; 720h
+	Refresh     Duration `yaml:"refresh"`      // how long a copy of the trust bundle may be used; 5m
 }
 
 // Rule is one rule of the decider cel: the first whose expression is true decides.
@@ -91,6 +92,7 @@ func (a *AMC) validate(p *problems, g *Gateway) {
 		low, high time.Duration
 	}{
 		{"amc.agent_life", a.AgentLife, 10 * time.Minute, 24 * time.Hour},
+		{"amc.gateway_life", a.GatewayLife, 10 * time.Minute, 72 * time.Hour},
 		{"amc.status_life", a.StatusLife, 30 * time.Second, 15 * time.Minute},
 		{"amc.signing_age", a.SigningAge, 24 * time.Hour, 300 * 24 * time.Hour},
 		{"amc.refresh", a.Refresh, 30 * time.Second, 24 * time.Hour},

@@ -25,6 +25,7 @@ type Gateway interface {
 	SetStanding(ctx context.Context, r StandingRequest) error
 	Pending() ([]amc.PendingRequest, error)
 	Decide(ctx context.Context, r DecideRequest) error
+	RotateKeys(ctx context.Context) error
 }
 
 // Status is `gatewayd status`.
@@ -153,6 +154,7 @@ func Handler(g Gateway) http.Handler {
 		l, err := g.Pending()
 		return list(l), err
 	}))
+	mux.HandleFunc("POST /v1/keys/rotate", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.RotateKeys(ctx) }))
 	mux.HandleFunc("POST /v1/agents/decide", control.Handle(func(ctx context.Context, r DecideRequest) (None, error) {
 		return None{}, g.Decide(ctx, r)
 	}))

@@ -35,7 +35,6 @@ import (
 const (
 	drainTime   = 12 * time.Second // 10 s for running requests, and a little
 	expireEvery = time.Minute
-	renewEvery  = time.Hour
 	pinTime     = 5 * time.Second
 )
 
@@ -57,6 +56,7 @@ type app struct {
 	agents   *registrar.Registrar
 	relay    *relay.Relay
 	peers    *peering.Peering
+	turning  sync.Mutex // one change of the own bundle at a time
 	ep       *endpoint.Endpoint
 	running  sync.WaitGroup
 }
@@ -230,6 +230,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	a.running.Go(func() { a.publish(ctx) })
 	a.running.Go(func() { a.housekeeping(ctx) })
 	a.running.Go(func() { a.spread(ctx) })
+	a.running.Go(func() { a.keepKeys(ctx) })
 	if a.amc != nil {
 		a.running.Go(func() { a.amc.Run(ctx) })
 	}
@@ -286,11 +287,10 @@ func (a *app) keepPin(domain string, fingerprint *[32]byte) {
 	}
 }
 
-// housekeeping expires entries and renews this gateway's own certificate.
+// housekeeping expires entries and pays what is owed.
 func (a *app) housekeeping(ctx context.Context) {
-	expire, renew := time.NewTicker(expireEvery), time.NewTicker(renewEvery)
+	expire := time.NewTicker(expireEvery)
 	defer expire.Stop()
-	defer renew.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -305,10 +305,6 @@ func (a *app) housekeeping(ctx context.Context) {
 				a.agents.Drop(id, frame.Expired)
 			}
 			a.payOwed(ctx)
-		case at := <-renew.C:
-			if err := a.home.renew(a.cfg.StateDir, a.cfg.Advertise, at); err != nil {
-				a.log.Error("renew own certificate", "err", err)
-			}
 		}
 	}
 }

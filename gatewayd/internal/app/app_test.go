@@ -237,7 +237,7 @@ func TestOwnCertificateIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := h.current().Leaf.SerialNumber
-	if err := h.renew(state, nil, time.Now().Add(identity.GatewayLife*2/3)); err != nil {
+	if err := h.renew(&config.Gateway{StateDir: state}, time.Now().Add(identity.GatewayLife*2/3)); err != nil {
 		t.Fatal(err)
 	}
 	if h.current().Leaf.SerialNumber.Cmp(before) == 0 {

@@ -263,7 +263,7 @@ func loadHome(cfg *config.Gateway, now time.Time) (*home, error) {
 	if h.authority, err = loadAuthority(state); err != nil {
 		return nil, err
 	}
-	if err := h.renew(state, cfg.Advertise, now); err != nil {
+	if err := h.renew(cfg, now); err != nil {
 		return nil, err
 	}
 	h.keys = &keyring{
@@ -302,7 +302,8 @@ func loadAuthority(state string) (*identity.Authority, error) {
 func (h *home) current() tls.Certificate { return *h.certificate.Load() }
 
 // renew loads the gateway's certificate, and has the domain's CA issue the next one when half of its life is over.
-func (h *home) renew(state string, advertise []string, now time.Time) error {
+func (h *home) renew(cfg *config.Gateway, now time.Time) error {
+	state := cfg.StateDir
 	chainFile := filepath.Join(state, fileGatewayChain)
 	key, err := identity.LoadKey(filepath.Join(state, fileGatewayKey))
 	if err != nil {
@@ -324,7 +325,7 @@ func (h *home) renew(state string, advertise []string, now time.Time) error {
 		h.gateway = id
 	}
 	if now.After(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
-		profile := identity.LeafProfile{AIC: h.gateway, DNSNames: dnsNames(advertise), Life: identity.GatewayLife}
+		profile := identity.LeafProfile{AIC: h.gateway, DNSNames: dnsNames(cfg.Advertise), Life: cfg.AMC.GatewayLife.Or(identity.GatewayLife)}
 		if chain, err = h.authority.Issue(profile, key.Public(), now); err != nil {
 			return fmt.Errorf("renew own certificate: %w", err)
 		}

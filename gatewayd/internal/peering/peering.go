@@ -169,6 +169,15 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	return nil
 }
 
+// TrustChanged says that the own bundle, or which bundles are handed on, is another one than before.
+func (p *Peering) TrustChanged() {
+	select {
+	case <-p.ready:
+		p.node.BundleAccepted()
+	default: // the neighbours are told when their sessions begin
+	}
+}
+
 // configure gives the trust store the bundles of all rows, or of none that is new.
 func (p *Peering) configure(rows []Row) error {
 	var errs []error
