@@ -19,6 +19,7 @@ const (
 	AADRAT    = "dmsc-rat/1"    // request authorization token
 	AADBundle = "dmsc-bundle/1" // trust bundle
 	AADGrant  = "dmsc-grant/1"  // authorization grant
+	AADAudit  = "dmsc-audit/1"  // checkpoint of an audit log
 )
 
 // KeyID names a signing key: the first 8 bytes of the SHA-256 of its public key.
