@@ -40,6 +40,9 @@ const (
 	prefixMeta   = "meta/"
 )
 
+// MetaRecovering is the named value that a restored database has until its gateway has caught up: the encoded [Header] of the backup.
+const MetaRecovering = "recovering"
+
 // keepChanges is how many changes are kept; older ones go as new ones come.
 const keepChanges = 10_000
 

@@ -20,6 +20,7 @@ const (
 	AADBundle = "dmsc-bundle/1" // trust bundle
 	AADGrant  = "dmsc-grant/1"  // authorization grant
 	AADStatus = "dmsc-status/1" // status list
+	AADAudit  = "dmsc-audit/1"  // checkpoint of an audit log
 )
 
 // KeyID names a signing key: the first 8 bytes of the SHA-256 of its public key.

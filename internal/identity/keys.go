@@ -19,6 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"agentgw/internal/frame"
+	"agentgw/internal/secret"
 )
 
 // NewLeafKey makes a P-256 key for a certificate.
@@ -42,9 +43,9 @@ func SaveKey(path string, key crypto.Signer) error {
 	return savePEM(path, 0o600, pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// LoadKey reads a private key that [SaveKey] wrote.
+// LoadKey reads a private key that [SaveKey] wrote, or the service manager's credential of the same base name; see [secret.Read].
 func LoadKey(path string) (crypto.Signer, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := secret.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
