@@ -12,8 +12,36 @@ import (
 	"agentgw/internal/frame"
 )
 
-// Draft kinds of ENROL.
-const DraftACS = 0
+// Draft kinds of ENROL and ACS_PUT.
+const (
+	DraftACS     = 0
+	DraftGateway = 2 // the sender is a gateway that joins the domain, and the draft a [GatewayDraft]; only an AMC takes it
+)
+
+// GatewayDraft is what a gateway says of itself when it joins, and again when its keys change: deterministic CBOR in the place
+// of an ACS.
+type GatewayDraft struct {
+	Keys      []GatewayKey `cbor:"1,keyasint"`
+	Addresses []HostPort   `cbor:"2,keyasint,omitempty"` // where agents reach it
+}
+
+// GatewayKey is one signing key of a gateway. Its owner is who sends it.
+type GatewayKey struct {
+	_         struct{} `cbor:",toarray"`
+	Use       uint8
+	Public    []byte // Ed25519
+	NotBefore uint64
+	NotAfter  uint64
+}
+
+// GatewayCodes is what a gateway that has joined needs to make AICs: in the place of the authoritative ACS.
+type GatewayCodes struct {
+	Prefix string `cbor:"1,keyasint"`
+	ARSP   string `cbor:"2,keyasint"`
+	Vendor string `cbor:"3,keyasint"`
+	Salt   []byte `cbor:"4,keyasint"`
+	Domain string `cbor:"5,keyasint"`
+}
 
 // Enrol is ENROL (0x60): token, certificate request and draft ACS.
 type Enrol struct {

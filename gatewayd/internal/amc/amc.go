@@ -70,8 +70,9 @@ type Config struct {
 	// Publish is handed every new status list, in order. It must not block.
 	Publish func(lists [][]byte)
 	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
-	Audit     func(ctx context.Context, kind string, data any) error
-	AgentLife time.Duration // of a credential; default 24 h
+	Audit       func(ctx context.Context, kind string, data any) error
+	AgentLife   time.Duration // of an agent's credential; default 24 h
+	GatewayLife time.Duration // of a gateway's; default 72 h
 	// StatusLife is how long a status list counts; a third of it is how often a new one is made. Default, and at most, 15 minutes.
 	StatusLife time.Duration
 	Now        func() time.Time
@@ -97,6 +98,9 @@ type supers struct {
 func New(cfg Config) (*AMC, error) {
 	if cfg.AgentLife == 0 {
 		cfg.AgentLife = identity.AgentLife
+	}
+	if cfg.GatewayLife == 0 {
+		cfg.GatewayLife = identity.GatewayLife
 	}
 	if cfg.StatusLife == 0 {
 		cfg.StatusLife = identity.MaxStatusLife
@@ -149,6 +153,8 @@ type agent struct {
 	Reason     uint8          `cbor:"11,keyasint,omitempty"` // RFC 5280
 	Certs      []certificate  `cbor:"12,keyasint,omitempty"` // not ended yet, and the newest
 	Why        string         `cbor:"13,keyasint,omitempty"` // the operator's words for the state
+	Class      uint8          `cbor:"14,keyasint,omitempty"` // ClassAgent or ClassGateway
+	DNSNames   []string       `cbor:"15,keyasint,omitempty"` // of a gateway
 }
 
 // certificate is one that was issued.

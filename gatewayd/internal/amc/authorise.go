@@ -31,10 +31,11 @@ const (
 // Question is one request with what a decider may know of it.
 type Question struct {
 	*arp.AuthzRequest
-	Class   uint8 // ClassAgent or ClassGateway
-	Renewal bool  // the agent is registered: its attributes have changed, or its certificate has expired
-	Now     time.Time
-	NewJTI  []byte // of the grant that an Allow will bring
+	Class    uint8    // ClassAgent or ClassGateway
+	DNSNames []string // that a gateway wants
+	Renewal  bool     // the agent is registered: its attributes have changed, or its certificate has expired
+	Now      time.Time
+	NewJTI   []byte // of the grant that an Allow will bring
 }
 
 // Verdict is a decider's.
@@ -70,6 +71,7 @@ type grant struct {
 	Decider    string         `cbor:"10,keyasint"`
 	AIC        string         `cbor:"11,keyasint,omitempty"` // used, for this one
 	Class      uint8          `cbor:"12,keyasint,omitempty"`
+	DNSNames   []string       `cbor:"13,keyasint,omitempty"` // of a gateway
 }
 
 func grantName(jti []byte) string { return prefixGrant + hex.EncodeToString(jti) }
@@ -121,11 +123,16 @@ func checkRequest(q *arp.AuthzRequest) error {
 
 // Authorise implements Center: the deciders are asked in order, and the first with an opinion decides.
 func (a *AMC) Authorise(ctx context.Context, q *arp.AuthzRequest) (*arp.AuthzResponse, error) {
-	return a.authorise(ctx, q, ClassAgent)
+	return a.authorise(ctx, q, ClassAgent, nil)
 }
 
-func (a *AMC) authorise(ctx context.Context, q *arp.AuthzRequest, class uint8) (*arp.AuthzResponse, error) {
-	out, by, err := a.decide(ctx, q, class)
+// AuthoriseGateway decides about a gateway that wants to join the domain under these host names.
+func (a *AMC) AuthoriseGateway(ctx context.Context, q *arp.AuthzRequest, dnsNames []string) (*arp.AuthzResponse, error) {
+	return a.authorise(ctx, q, ClassGateway, dnsNames)
+}
+
+func (a *AMC) authorise(ctx context.Context, q *arp.AuthzRequest, class uint8, dnsNames []string) (*arp.AuthzResponse, error) {
+	out, by, err := a.decide(ctx, q, class, dnsNames)
 	record := map[string]any{
 		"req": hex.EncodeToString(q.ReqID), "gateway": q.GW, "spki": hex.EncodeToString(q.SPKI), "organization": q.Attributes.Organization,
 		"name": q.Attributes.Name, "address": q.Attributes.Address, "scope": q.Scope, "aic": q.AIC, "decider": by,
@@ -145,11 +152,11 @@ func (a *AMC) authorise(ctx context.Context, q *arp.AuthzRequest, class uint8) (
 	return out, err
 }
 
-func (a *AMC) decide(ctx context.Context, q *arp.AuthzRequest, class uint8) (out *arp.AuthzResponse, by string, err error) {
+func (a *AMC) decide(ctx context.Context, q *arp.AuthzRequest, class uint8, dnsNames []string) (out *arp.AuthzResponse, by string, err error) {
 	if err := checkRequest(q); err != nil {
 		return nil, "", err
 	}
-	question := &Question{AuthzRequest: q, Class: class, Now: a.cfg.Now(), NewJTI: make([]byte, 16), Renewal: q.AIC != ""}
+	question := &Question{AuthzRequest: q, Class: class, DNSNames: dnsNames, Now: a.cfg.Now(), NewJTI: make([]byte, 16), Renewal: q.AIC != ""}
 	rand.Read(question.NewJTI)
 	var given *grant
 	var verdict Verdict
@@ -233,7 +240,7 @@ func (a *AMC) give(tx Tx, q *Question, v *Verdict, by string) (*grant, error) {
 	}
 	g := &grant{
 		SPKI: q.SPKI, GW: q.GW, Vendor: or(v.Vendor, q.Vendor), Ontology: or(v.Ontology, q.Ontology), Attributes: q.Attributes,
-		Decider: by, Class: q.Class, Scope: v.Scope,
+		Decider: by, Class: q.Class, DNSNames: q.DNSNames, Scope: v.Scope,
 	}
 	if len(q.Scope) > 0 {
 		g.Scope = policy.Intersect(q.Scope, v.Scope)

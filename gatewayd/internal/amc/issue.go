@@ -26,7 +26,6 @@ type order struct {
 	id      aic.AIC
 	spki    [32]byte
 	csr     *x509.CertificateRequest
-	profile identity.LeafProfile
 	gateway string
 	jti     []byte // first issue
 }
@@ -53,9 +52,7 @@ func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Cre
 	if err := a.grantAgain(ctx, o, kept); err != nil {
 		return nil, err
 	}
-	o.profile.AIC, o.profile.Life = o.id, a.cfg.AgentLife
-	o.profile.Organization, o.profile.Country = kept.Attributes.Organization, kept.Attributes.Country
-	chain, err := a.cfg.Signer.Issue(o.profile, o.csr.PublicKey, a.cfg.Now())
+	chain, err := a.cfg.Signer.Issue(a.profile(o.id, kept), o.csr.PublicKey, a.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +70,15 @@ func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Cre
 		return nil, err
 	}
 	return a.credential(ctx, o, kept, chain, leaf)
+}
+
+// profile is what the certificate of an agent or of a gateway says.
+func (a *AMC) profile(id aic.AIC, g *agent) identity.LeafProfile {
+	p := identity.LeafProfile{AIC: id, Life: a.cfg.AgentLife, Organization: g.Attributes.Organization, Country: g.Attributes.Country}
+	if g.Class == ClassGateway {
+		p.Life, p.DNSNames = a.cfg.GatewayLife, g.DNSNames
+	}
+	return p
 }
 
 func (a *AMC) readOrder(gateway string, m *arp.Renew) (order, error) {
@@ -130,6 +136,7 @@ func (a *AMC) firstIssue(tx Tx, o order) (*agent, error) {
 	}
 	return &agent{
 		SPKI: g.SPKI, Gateway: g.GW, Attributes: g.Attributes, Scope: g.Scope, Skills: g.Skills, Grant: o.jti, GrantExp: g.Exp, Decider: g.Decider,
+		Class: g.Class, DNSNames: g.DNSNames,
 	}, nil
 }
 
