@@ -24,6 +24,7 @@ import (
 	"agentgw/directory/semreq"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 	"agentgw/internal/policy"
 )
 
@@ -47,7 +48,7 @@ type Store interface {
 // Config of an AMC.
 type Config struct {
 	Issuer    aic.AIC // this AMC's own AIC
-	Authority *identity.Authority
+	Signer    pki.Signer
 	Grant     frame.Signer // key of use 6
 	Store     Store
 	AgentLife time.Duration // of a credential; default 24 h
@@ -60,7 +61,7 @@ type AMC struct{ cfg Config }
 // New makes an AMC.
 func New(cfg Config) *AMC {
 	if cfg.AgentLife == 0 {
-		cfg.AgentLife = identity.AgentLife
+		cfg.AgentLife = pki.DefaultLimits().Agent
 	}
 	return &AMC{cfg}
 }
@@ -189,7 +190,7 @@ func (a *AMC) Reserve(ctx context.Context, secret []byte, id aic.AIC) (aic.AIC, 
 }
 
 // Issue signs the credential of a granted agent: the chain, leaf first, and the signed grant that names the AIC.
-func (a *AMC) Issue(g *arp.Grant, id aic.AIC, csr []byte, provider identity.LeafProfile) (chain [][]byte, grant []byte, err error) {
+func (a *AMC) Issue(ctx context.Context, g *arp.Grant, id aic.AIC, csr []byte, provider pki.Profile) (chain [][]byte, grant []byte, err error) {
 	req, err := identity.ParseCSR(csr)
 	if err != nil {
 		return nil, nil, err
@@ -204,8 +205,8 @@ func (a *AMC) Issue(g *arp.Grant, id aic.AIC, csr []byte, provider identity.Leaf
 	if g.AIC != "" && g.AIC != string(id) {
 		return nil, nil, frame.Errorf(frame.Binding, "grant %s is for the AIC %s", hex.EncodeToString(g.JTI), g.AIC)
 	}
-	provider.AIC, provider.Life = id, a.cfg.AgentLife
-	if chain, err = a.cfg.Authority.Issue(provider, req.PublicKey, a.cfg.Now()); err != nil {
+	provider.Kind, provider.AIC, provider.Life = pki.Agent, id, a.cfg.AgentLife
+	if chain, err = a.cfg.Signer.Sign(ctx, provider, req.PublicKey); err != nil {
 		return nil, nil, err
 	}
 	named := *g
@@ -218,7 +219,7 @@ func (a *AMC) Issue(g *arp.Grant, id aic.AIC, csr []byte, provider identity.Leaf
 func (a *AMC) Life() time.Duration { return a.cfg.AgentLife }
 
 // Renew signs the next credential of a registered agent over the key that it has.
-func (a *AMC) Renew(id aic.AIC, spki [32]byte, csr []byte, provider identity.LeafProfile) (chain [][]byte, err error) {
+func (a *AMC) Renew(ctx context.Context, id aic.AIC, spki [32]byte, csr []byte, provider pki.Profile) (chain [][]byte, err error) {
 	req, err := identity.ParseCSR(csr)
 	if err != nil {
 		return nil, err
@@ -230,8 +231,8 @@ func (a *AMC) Renew(id aic.AIC, spki [32]byte, csr []byte, provider identity.Lea
 	if got != spki {
 		return nil, frame.Errorf(frame.Binding, "%s is registered with another key: renewal keeps the key", id)
 	}
-	provider.AIC, provider.Life = id, a.cfg.AgentLife
-	return a.cfg.Authority.Issue(provider, req.PublicKey, a.cfg.Now())
+	provider.Kind, provider.AIC, provider.Life = pki.Agent, id, a.cfg.AgentLife
+	return a.cfg.Signer.Sign(ctx, provider, req.PublicKey)
 }
 
 func (a *AMC) use(ctx context.Context, secret []byte, change func(*Token) error) error {

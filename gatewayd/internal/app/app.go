@@ -30,6 +30,7 @@ import (
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 const (
@@ -98,6 +99,7 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if a.home.bundle.Domain != a.cfg.Domain {
 		return fmt.Errorf("the configuration says domain %s, the state in %s is of %s", a.cfg.Domain, a.cfg.StateDir, a.home.bundle.Domain)
 	}
+	a.logRotation(a.home.events)
 	if a.trust, err = identity.NewTrust(a.home.bundle.Raw, now); err != nil {
 		return err
 	}
@@ -115,7 +117,7 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 // wire makes the packages and hands them to each other. Nothing runs yet.
 func (a *app) wire() {
 	h, l := a.home, a.cfg.Limits
-	a.amc = amc.New(amc.Config{Issuer: h.issuer, Authority: h.authority, Grant: h.sign[identity.UseGrant], Store: a.store, Now: now})
+	a.amc = amc.New(amc.Config{Issuer: h.issuer, Signer: h.authority, Grant: h.sign[identity.UseGrant], Store: a.store, Now: now})
 	life := time.Duration(l.MaxSessionS) * time.Second
 	a.agents = registrar.New(registrar.Config{
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
@@ -245,10 +247,26 @@ func (a *app) housekeeping(ctx context.Context) {
 				a.agents.Drop(id, frame.Expired)
 			}
 		case at := <-renew.C:
+			events, err := a.home.rotate(at)
+			if err != nil {
+				a.log.Error("rotate issuing CA", "err", err)
+			}
+			a.logRotation(events)
 			if err := a.home.renew(a.cfg.StateDir, a.cfg.Advertise, at); err != nil {
 				a.log.Error("renew own certificate", "err", err)
 			}
 		}
+	}
+}
+
+// logRotation tells the operator what became of the domain's CA. What only the operator can do is a warning.
+func (a *app) logRotation(events []pki.Event) {
+	for _, e := range events {
+		level := slog.LevelInfo
+		if e.Action == pki.AskSignature || e.Action == pki.AskRoot {
+			level = slog.LevelWarn
+		}
+		a.log.Log(context.Background(), level, "certification authority", "action", e.Action.String(), "ca", e.Name, "until", e.Until, "file", e.File)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 func (g *gateway) addPeer(other *gateway, o PeerOptions) {
@@ -189,7 +190,7 @@ func TestStartErrorsSayWhat(t *testing.T) {
 		t.Errorf("a second gateway on the same state: %v", err)
 	}
 	cleanup.Run()
-	for _, file := range []string{fileBundle, fileGatewayKey, fileGatewayChain, fileIssuingKey} {
+	for _, file := range []string{fileBundle, fileGatewayKey, fileGatewayChain, pki.FileIssuingKey} {
 		dir := t.TempDir()
 		if _, err := Init(InitOptions{Dir: dir, Domain: "x.example", Listen: "127.0.0.1:0"}); err != nil {
 			t.Fatal(err)
@@ -235,7 +236,7 @@ func TestOwnCertificateIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := h.current().Leaf.SerialNumber
-	if err := h.renew(state, nil, time.Now().Add(identity.GatewayLife*2/3)); err != nil {
+	if err := h.renew(state, nil, time.Now().Add(pki.DefaultLimits().Gateway*2/3)); err != nil {
 		t.Fatal(err)
 	}
 	if h.current().Leaf.SerialNumber.Cmp(before) == 0 {

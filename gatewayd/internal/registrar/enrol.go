@@ -18,6 +18,7 @@ import (
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 	"agentgw/internal/policy"
 )
 
@@ -137,7 +138,7 @@ func (r *Registrar) enrol(ctx context.Context, peer [32]byte, req *arp.Enrol) (*
 	if err != nil {
 		return nil, err
 	}
-	chain, signed, err := r.cfg.AMC.Issue(grant, id, req.CSR, identity.LeafProfile{
+	chain, signed, err := r.cfg.AMC.Issue(ctx, grant, id, req.CSR, pki.Profile{
 		Organization: draft.Provider.Organization, Country: draft.Provider.CountryCode,
 	})
 	if err != nil {

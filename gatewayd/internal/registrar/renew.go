@@ -11,7 +11,7 @@ import (
 	"agentgw/directory/arp"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
-	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 // renewLate is how long after the end of its certificate an agent may still renew it with the same key.
@@ -73,7 +73,7 @@ func (r *Registrar) renew(ctx context.Context, m *arp.Renew, proved [32]byte) (*
 	if err != nil {
 		return nil, err
 	}
-	chain, err := r.cfg.AMC.Renew(id, proved, m.CSR, identity.LeafProfile{
+	chain, err := r.cfg.AMC.Renew(ctx, id, proved, m.CSR, pki.Profile{
 		Organization: doc.Provider.Organization, Country: doc.Provider.CountryCode,
 	})
 	if err != nil {
