@@ -33,6 +33,7 @@ type Options struct {
 	Domain  string // stands in the names of new CAs
 	Limits  Limits
 	BaseURL string           // http://host[:port] under which a [Site] is reached; "" leaves CRL and OCSP places out
+	Deltas  bool             // full CRLs say where the delta CRL is
 	Now     func() time.Time // default time.Now
 }
 
@@ -72,6 +73,9 @@ type CA struct {
 
 	mu    sync.Mutex           // serialises changes of the view; guards asked
 	asked map[Action]time.Time // when the operator was last told to do something
+
+	respondersMu sync.Mutex
+	responders   map[string]pair // OCSP certificates, by key id of their issuing CA; at most one for each
 }
 
 // pair is a CA's certificate and its key; the key is nil where it is kept elsewhere.
@@ -109,7 +113,7 @@ func New(o Options) (*CA, error) {
 }
 
 func newCA(o Options, dir string) *CA {
-	return &CA{opts: o, dir: dir, asked: map[Action]time.Time{}}
+	return &CA{opts: o, dir: dir, asked: map[Action]time.Time{}, responders: map[string]pair{}}
 }
 
 // Root is the root that signed the issuing CA.
@@ -141,16 +145,13 @@ const MaxRoots = 4
 // Issuing is the CA that signs credentials now.
 func (c *CA) Issuing() *x509.Certificate { return c.view.Load().issuing.cert }
 
-// issuers are the issuing CAs that CRLs and OCSP answers are due for: the current one, the next, and the old ones that have
-// not ended.
+// issuers are the issuing CAs that CRLs and OCSP answers are due for: the current one, the next, and the old ones, as far as
+// they have not ended.
 func (c *CA) issuers(now time.Time) []pair {
 	v := c.view.Load()
-	out := []pair{v.issuing}
-	if v.next.cert != nil {
-		out = append(out, v.next)
-	}
-	for _, p := range v.old {
-		if !now.After(p.cert.NotAfter) {
+	var out []pair
+	for _, p := range append([]pair{v.issuing, v.next}, v.old...) {
+		if p.cert != nil && !now.After(p.cert.NotAfter) {
 			out = append(out, p)
 		}
 	}

@@ -209,7 +209,8 @@ func savePair(keyFile, certFile string, p pair) error {
 	return identity.SaveChain(certFile, [][]byte{p.cert.Raw})
 }
 
-// partOf is where in its life a certificate is: 0 at its beginning, 1 at its end.
+// partOf is where in its life a certificate is: 0 when it was made, 1 at its end.
 func partOf(cert *x509.Certificate, now time.Time) float64 {
-	return float64(now.Sub(cert.NotBefore)) / float64(cert.NotAfter.Sub(cert.NotBefore))
+	made := cert.NotBefore.Add(backdate)
+	return float64(now.Sub(made)) / float64(cert.NotAfter.Sub(made))
 }
