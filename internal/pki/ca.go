@@ -174,14 +174,14 @@ func (c *CA) Sign(ctx context.Context, p Profile, csrKey crypto.PublicKey) ([][]
 // Issue signs a credential of the profile over pub, and returns the chain in DER, leaf first. A weak key is refused with
 // [frame.ReqInvalid], what breaks the profile with a [*RuleError].
 func (c *CA) Issue(p Profile, pub crypto.PublicKey, now time.Time) ([][]byte, error) {
-	if p.Kind.isCA() {
-		return nil, &RuleError{RuleKind, p.Kind, "the issuing CA signs no CA"}
+	if !p.Kind.named() {
+		return nil, &RuleError{RuleKind, p.Kind, "credentials are for agents and gateways"}
 	}
 	if err := identity.CheckPublicKey(pub); err != nil {
 		return nil, err
 	}
 	by := c.view.Load().issuing
-	if p.URLs.empty() && p.Kind != OCSP {
+	if p.URLs.empty() {
 		p.URLs = c.opts.urls(by.cert, true)
 	}
 	leaf, err := sign(p, by, pub, c.opts.Limits, now)

@@ -2,8 +2,10 @@ package pki
 
 import (
 	"context"
+	"crypto"
 	"crypto/elliptic"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
@@ -124,7 +126,7 @@ func TestLongNamesAreCut(t *testing.T) {
 }
 
 // A certificate request may name DNS hosts and places until the chain is too long for a handshake.
-func TestCase52LongChainIsNotIssued(t *testing.T) {
+func TestLongChainIsNotIssued(t *testing.T) {
 	ca := testCA(t, Options{})
 	var names []string
 	for _, c := range "abcdefgh" {
@@ -249,4 +251,27 @@ func gone(t *testing.T, dir, name string) {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func mustCert(t *testing.T, file string) *x509.Certificate {
+	t.Helper()
+	return parse(t, mustChain(t, file))
+}
+
+func loadKey(t *testing.T, file string) crypto.Signer {
+	t.Helper()
+	key, err := identity.LoadKey(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func pemOf(t *testing.T, request func() ([]byte, error)) []byte {
+	t.Helper()
+	der, err := request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemRequest, Bytes: der})
 }

@@ -87,7 +87,11 @@ func (b bench) issuer() pair {
 
 func (b bench) make(pub crypto.PublicKey, key crypto.Signer, change func(*x509.Certificate)) *x509.Certificate {
 	b.t.Helper()
-	by := b.issuer()
+	return b.makeBy(b.issuer(), pub, key, change)
+}
+
+func (b bench) makeBy(by pair, pub crypto.PublicKey, key crypto.Signer, change func(*x509.Certificate)) *x509.Certificate {
+	b.t.Helper()
 	ski, err := subjectKeyID(pub)
 	if err != nil {
 		b.t.Fatal(err)

@@ -29,11 +29,16 @@ func TestLintFindsNothingInWhatWeIssue(t *testing.T) {
 	ca, now := testCA(t, Options{BaseURL: "http://pki.x.example"}), time.Now()
 	certs := map[string][]byte{"root": ca.Root().Raw, "issuing CA": ca.Issuing().Raw}
 	for _, p := range profiles(t) {
-		if !p.Kind.isCA() {
+		if p.Kind.named() {
 			p.URLs = URLs{}
 			certs[p.Kind.String()] = issue(t, ca, p, now)[0].Raw
 		}
 	}
+	responder, err := ca.responder(ca.view.Load().issuing, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certs["responder"] = responder.cert.Raw
 	plain := testCA(t, Options{Domain: "a-long-name.of-a-domain.that-has-no-room.in-a-common-name.example"})
 	certs["long root"], certs["long issuing CA"] = plain.Root().Raw, plain.Issuing().Raw
 	certs["bare agent"] = issue(t, plain, Profile{Kind: Agent, AIC: testAIC(t, "7")}, now)[0].Raw

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -22,7 +23,7 @@ const (
 	prepareAt  = 1.0 / 2
 	activateAt = 5.0 / 6
 	askEvery   = 24 * time.Hour
-	rootSettle = time.Hour // the bundle that names a new root has reached everybody: it is refreshed every 5 minutes
+	rootSettle = time.Hour // the bundle that names a new root has reached everybody by then: it is refreshed every 5 minutes
 )
 
 // Action is what a rotation did, or asks for.
@@ -78,8 +79,20 @@ func (c *CA) Rotate(now time.Time) (Event, error) {
 	return Event{}, nil
 }
 
-// retire removes the oldest issuing CA that has ended. The certificate goes first: a certificate always has its key.
+// retire removes an old issuing CA that has ended. The certificate goes first: a certificate always has its key. A key that a
+// crash has left alone goes too.
 func (c *CA) retire(now time.Time) (Event, error) {
+	keys, err := c.glob(oldPrefix + "*.key")
+	if err != nil {
+		return Event{}, err
+	}
+	for _, key := range keys {
+		if _, err := os.Stat(strings.TrimSuffix(key, ".key") + ".pem"); errors.Is(err, fs.ErrNotExist) {
+			if err := remove(key); err != nil {
+				return Event{}, fmt.Errorf("retire issuing CA: %w", err)
+			}
+		}
+	}
 	for _, p := range c.view.Load().old {
 		if !now.After(p.cert.NotAfter) {
 			continue
@@ -182,7 +195,8 @@ func (c *CA) activate(now time.Time) (Event, error) {
 	if next == nil || partOf(v.issuing.cert, now) < activateAt || now.Before(next.NotBefore) {
 		return Event{}, nil
 	}
-	if root := rootOf(next, v.roots).cert; !ended && len(v.roots) > 1 && now.Before(root.NotBefore.Add(rootSettle)) {
+	settle := min(rootSettle, v.issuing.cert.NotAfter.Sub(v.issuing.cert.NotBefore)/12)
+	if root := rootOf(next, v.roots).cert; !ended && len(v.roots) > 1 && now.Before(root.NotBefore.Add(backdate+settle)) {
 		return Event{}, nil
 	}
 	for _, step := range activation(c.dir, v) {
