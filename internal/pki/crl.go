@@ -38,8 +38,9 @@ var (
 	oidFreshest = asn1.ObjectIdentifier{2, 5, 29, 46} // freshestCRL
 )
 
-// CRL signs full lists: one for each issuing CA that has not ended, and for each root whose key is here. An entry that is no
-// longer suspended is simply not given any more. number grows with every call; a delta of the same moment has the same.
+// CRL signs full lists: one for each issuing CA that has not ended, and for each root whose key is here; of the other roots it
+// gives what [InstallRootCRL] left. An entry that is no longer suspended is simply not given any more. number grows with every
+// call; a delta of the same moment has the same.
 func (c *CA) CRL(entries []Revoked, number *big.Int, now, next time.Time) (CRLs, error) {
 	if err := checkRevoked(entries); err != nil {
 		return nil, err
@@ -117,14 +118,21 @@ func (c *CA) lists(entries []Revoked, base, number *big.Int, now, next time.Time
 		out[keyID(by.cert)] = der
 	}
 	for _, by := range c.view.Load().roots {
-		if by.key == nil || now.After(by.cert.NotAfter) {
-			continue
+		var der []byte
+		var err error
+		switch {
+		case now.After(by.cert.NotAfter):
+		case by.key != nil:
+			der, err = c.list(by, of(entries, keyID(by.cert), false), base, number, now, next)
+		case base == nil:
+			der, err = c.rootList(by.cert, now)
 		}
-		der, err := c.list(by, of(entries, keyID(by.cert), false), base, number, now, next)
 		if err != nil {
 			return nil, err
 		}
-		out[keyID(by.cert)] = der
+		if der != nil {
+			out[keyID(by.cert)] = der
+		}
 	}
 	return out, nil
 }

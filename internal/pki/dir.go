@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"agentgw/internal/identity"
@@ -54,9 +55,35 @@ func Create(dir string, o Options) (*CA, error) {
 // that [CA.Rotate] can follow it up.
 func OpenDir(dir string, o Options) (*CA, error) {
 	c := newCA(o, dir)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	unlock, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	return c, c.load()
+}
+
+// lock keeps other goroutines and other processes, such as an operator's verb, from changing the folder.
+func (c *CA) lock() (unlock func(), err error) {
+	c.mu.Lock()
+	release, err := lockDir(c.dir)
+	if err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
+	return func() { release(); c.mu.Unlock() }, nil
+}
+
+// lockDir waits for the folder's lock, which its holders need for a few files. It goes with the process that dies.
+func lockDir(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the CA's folder: %w", err)
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the CA's folder %s: %w", dir, err), d.Close())
+	}
+	return func() { _ = d.Close() }, nil // closing releases, and nothing was written
 }
 
 func (c *CA) at(name string) string { return filepath.Join(c.dir, name) }

@@ -9,9 +9,9 @@
 //   - Keys and certificates of a folder belong together at every instant: a crash within a change leaves a pair that works, and
 //     the next [OpenDir] or [CA.Rotate] finishes the change.
 //   - The root's key may be elsewhere. Then the folder holds requests for the root's owner to sign ([SignIssuing]) and takes
-//     their answers ([InstallIssuing], [InstallRoot]).
+//     their answers ([InstallIssuing], [InstallRoot], [InstallRootCRL]).
 //
-// [CA], [Responder] and [Site] are safe for concurrent use; their readers take immutable views. Nothing here starts a goroutine
+// Processes that change one folder at once wait for each other. [CA], [Responder] and [Site] are safe for concurrent use; their readers take immutable views. Nothing here starts a goroutine
 // or dials. Times are handed in, or come from [Options.Now]. Only http.go serves HTTP.
 //
 // Source: cdsp/PROTOCOL.md, "PKI profile"; RFC 5280 (certificates, CRLs), RFC 6960 (OCSP); seed 002, sections 4.2 and 5.1.

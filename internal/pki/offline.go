@@ -81,6 +81,11 @@ func SignIssuing(request, rootFile, rootKeyFile, out string, o Options) (*x509.C
 // InstallIssuing puts an issuing CA's certificate that the root's owner signed into the folder that asked for it. The next
 // [CA.Rotate] takes it from there.
 func InstallIssuing(dir, file string, o Options) (*x509.Certificate, error) {
+	unlock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	roots, err := loadRoots(dir)
 	if err != nil {
 		return nil, err
@@ -111,6 +116,11 @@ func InstallIssuing(dir, file string, o Options) (*x509.Certificate, error) {
 
 // InstallRoot puts a further root into a gateway's folder, without its key: the next issuing CA is its owner's to sign.
 func InstallRoot(dir, file string, o Options) (*x509.Certificate, error) {
+	unlock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	roots, err := loadRoots(dir)
 	if err != nil {
 		return nil, err
@@ -147,14 +157,7 @@ func fits(cert *x509.Certificate, k Kind, issuer *x509.Certificate, o Options) e
 
 // readRequest reads a request and verifies that its own key signed it.
 func readRequest(file string) (*x509.CertificateRequest, error) {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, fmt.Errorf("read request: %w", err)
-	}
-	if info.Size() > maxRequest {
-		return nil, fmt.Errorf("read request %s: %d octets are too many for one", file, info.Size())
-	}
-	raw, err := os.ReadFile(file)
+	raw, err := readSmall(file, maxRequest)
 	if err != nil {
 		return nil, fmt.Errorf("read request: %w", err)
 	}

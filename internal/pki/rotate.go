@@ -63,8 +63,11 @@ func (c *CA) Rotate(now time.Time) (Event, error) {
 	if c.dir == "" {
 		return Event{}, errors.New("a CA in memory does not rotate")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	unlock, err := c.lock()
+	if err != nil {
+		return Event{}, err
+	}
+	defer unlock()
 	if err := c.load(); err != nil {
 		return Event{}, err
 	}
@@ -254,8 +257,11 @@ func (c *CA) NewRoot(now time.Time) (*x509.Certificate, error) {
 	if c.dir == "" {
 		return nil, errors.New("a CA in memory has one root")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	unlock, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if err := c.load(); err != nil {
 		return nil, err
 	}
