@@ -164,7 +164,8 @@ func loadIssuing(keyFile, certFile string, roots []pair) (pair, error) {
 		return pair{}, err
 	}
 	if rootOf(cert, roots).cert == nil {
-		return pair{}, fmt.Errorf("%s is signed by no root of this folder: it needs the root in %s, or in a file %s*.pem", certFile, FileRoot, rootPrefix)
+		return pair{}, fmt.Errorf("%s is signed by no root of this folder: it needs the root in %s, or in a file %s*.pem",
+			certFile, FileRoot, rootPrefix)
 	}
 	key, err := loadKeyOf(keyFile, cert)
 	return pair{cert, key}, err

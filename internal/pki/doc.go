@@ -11,8 +11,9 @@
 //   - The root's key may be elsewhere. Then the folder holds requests for the root's owner to sign ([SignIssuing]) and takes
 //     their answers ([InstallIssuing], [InstallRoot], [InstallRootCRL]).
 //
-// Processes that change one folder at once wait for each other. [CA], [Responder] and [Site] are safe for concurrent use; their readers take immutable views. Nothing here starts a goroutine
-// or dials. Times are handed in, or come from [Options.Now]. Only http.go serves HTTP.
+// Processes that change one folder at once wait for each other. [CA], [Responder] and [Site] are safe for concurrent use; their
+// readers take immutable views. Nothing here starts a goroutine or dials. Times are handed in, or come from [Options.Now]. Only
+// http.go serves HTTP.
 //
 // Source: cdsp/PROTOCOL.md, "PKI profile"; RFC 5280 (certificates, CRLs), RFC 6960 (OCSP); seed 002, sections 4.2 and 5.1.
 package pki

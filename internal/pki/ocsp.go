@@ -60,6 +60,11 @@ type answer struct {
 	from, until time.Time
 }
 
+// fresh says whether a kept answer is in the first half of its life.
+func (a answer) fresh(now time.Time) bool {
+	return !now.Before(a.from) && now.Before(a.from.Add(a.until.Sub(a.from)/2))
+}
+
 // NewResponder makes a responder. status says what is known of a serial, quickly and from any goroutine; one that is not known
 // was not issued here.
 func NewResponder(ca *CA, status func(serial *big.Int) (s Status, known bool), log *slog.Logger) (*Responder, error) {
@@ -88,7 +93,7 @@ func (r *Responder) Answer(request []byte, now time.Time) (response []byte, unti
 	}
 	status, known := r.status(req.SerialNumber)
 	key := answerKey{keyID(issuer.cert), req.SerialNumber.String(), req.HashAlgorithm}
-	if a, ok := r.kept.Get(key); ok && known && a.status.equal(status) && !now.Before(a.from) && now.Before(a.from.Add(a.until.Sub(a.from)/2)) {
+	if a, ok := r.kept.Get(key); ok && known && a.status.equal(status) && a.fresh(now) {
 		return a.der, a.until, nil
 	}
 	a, err := r.sign(issuer, req, status, known, now)
@@ -112,7 +117,8 @@ func (r *Responder) sign(issuer pair, req *ocsp.Request, status Status, known bo
 		until = by.cert.NotAfter
 	}
 	t := ocsp.Response{
-		Status: ocsp.Unknown, SerialNumber: req.SerialNumber, IssuerHash: req.HashAlgorithm, ThisUpdate: from, NextUpdate: until, Certificate: by.cert,
+		Status: ocsp.Unknown, SerialNumber: req.SerialNumber, IssuerHash: req.HashAlgorithm,
+		ThisUpdate: from, NextUpdate: until, Certificate: by.cert,
 	}
 	switch {
 	case known && status.Revoked:
