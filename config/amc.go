@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
@@ -38,6 +39,9 @@ type AMC struct {
 	AgentLife   Duration `yaml:"agent_life"`   // of an agent's certificate; 24h, at most that
 	GatewayLife Duration `yaml:"gateway_life"` // of a gateway's own; 72h, at most that
 	StatusLife  Duration `yaml:"status_life"`  // how long a status list counts; 15m, at most that
+	IssuingLife Duration `yaml:"issuing_life"` // of the issuing CA's certificate; 8760h
+	PKIURL      string   `yaml:"pki_url"`      // http://host[:port] that certificates name for CRL and OCSP; empty: they name none
+	PKIListen   string   `yaml:"pki_listen"`   // TCP address that serves it
 	SigningAge  Duration `yaml:"signing_age"`  // after which a signing key is replaced; 720h
 	Refresh     Duration `yaml:"refresh"`      // how long a copy of the trust bundle may be used; 5m
 }
@@ -83,6 +87,12 @@ func (a *AMC) validate(p *problems, g *Gateway) {
 			p.add("amc.deciders", "%q is none of token, cel, manual, or comes twice", d)
 		}
 	}
+	if u, err := url.Parse(a.PKIURL); a.PKIURL != "" && (err != nil || u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
+		p.add("amc.pki_url", "%q is not http://host[:port]: what it serves is signed, and https would need a certificate that it checks", a.PKIURL)
+	}
+	if a.PKIListen != "" {
+		p.hostPort("amc.pki_listen", a.PKIListen)
+	}
 	if len(a.Rules) > 0 && !slices.Contains(a.Deciders, "cel") {
 		p.add("amc.rules", "nobody reads them: add cel to amc.deciders")
 	}
@@ -93,6 +103,7 @@ func (a *AMC) validate(p *problems, g *Gateway) {
 	}{
 		{"amc.agent_life", a.AgentLife, 10 * time.Minute, 24 * time.Hour},
 		{"amc.gateway_life", a.GatewayLife, 10 * time.Minute, 72 * time.Hour},
+		{"amc.issuing_life", a.IssuingLife, 7 * 24 * time.Hour, 5 * 365 * 24 * time.Hour},
 		{"amc.status_life", a.StatusLife, 30 * time.Second, 15 * time.Minute},
 		{"amc.signing_age", a.SigningAge, 24 * time.Hour, 300 * 24 * time.Hour},
 		{"amc.refresh", a.Refresh, 30 * time.Second, 24 * time.Hour},

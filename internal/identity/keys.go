@@ -141,7 +141,7 @@ func ParseCSR(der []byte) (*x509.CertificateRequest, error) {
 	if err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "certificate request cannot be parsed: %w", err)
 	}
-	if err := checkPublicKey(csr.PublicKey); err != nil {
+	if err := CheckPublicKey(csr.PublicKey); err != nil {
 		return nil, err
 	}
 	if err := csr.CheckSignature(); err != nil {
@@ -150,7 +150,8 @@ func ParseCSR(der []byte) (*x509.CertificateRequest, error) {
 	return csr, nil
 }
 
-func checkPublicKey(pub crypto.PublicKey) error {
+// CheckPublicKey accepts the keys that our certificates carry. Refusals carry [frame.ReqInvalid].
+func CheckPublicKey(pub crypto.PublicKey) error {
 	ec, ok := pub.(*ecdsa.PublicKey)
 	if !ok || ec.Curve != elliptic.P256() && ec.Curve != elliptic.P384() {
 		return frame.Errorf(frame.ReqInvalid, "key is too weak or of another kind: make it ECDSA P-256 (or P-384)")

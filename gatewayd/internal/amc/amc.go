@@ -13,7 +13,6 @@ package amc
 
 import (
 	"context"
-	"crypto"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +24,7 @@ import (
 	"agentgw/directory/arp"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 // Center is what a gateway asks of its AMC, in this process or on another host.
@@ -51,17 +51,12 @@ type Store interface {
 	Records(prefix string, f func(name string, value []byte) error) error
 }
 
-// Signer is the signing side: it makes a chain, leaf first, for a profile and a key, or refuses.
-type Signer interface {
-	Issue(p identity.LeafProfile, pub crypto.PublicKey, now time.Time) (chain [][]byte, err error)
-}
-
 // Config of an AMC.
 type Config struct {
 	Domain   string
-	Issuer   aic.AIC  // this AMC's own AIC
-	Prefixes []string // prefix.version.arsp of the AICs that it issues for
-	Signer   Signer
+	Issuer   aic.AIC             // this AMC's own AIC
+	Prefixes []string            // prefix.version.arsp of the AICs that it issues for
+	Signer   pki.Signer          // the signing side; the built-in CA is one
 	Grant    func() frame.Signer // key of use 6
 	Status   func() frame.Signer // key of use 4
 	Bundle   func() []byte       // signed, of this AMC
@@ -97,10 +92,10 @@ type supers struct {
 // New loads what an AMC knows.
 func New(cfg Config) (*AMC, error) {
 	if cfg.AgentLife == 0 {
-		cfg.AgentLife = identity.AgentLife
+		cfg.AgentLife = pki.DefaultLimits().Agent
 	}
 	if cfg.GatewayLife == 0 {
-		cfg.GatewayLife = identity.GatewayLife
+		cfg.GatewayLife = pki.DefaultLimits().Gateway
 	}
 	if cfg.StatusLife == 0 {
 		cfg.StatusLife = identity.MaxStatusLife

@@ -16,6 +16,7 @@ import (
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/identity/identitytest"
+	"agentgw/internal/pki"
 	"agentgw/internal/policy"
 )
 
@@ -41,8 +42,12 @@ func newCenter(t *testing.T, deciders ...Decider) *center {
 	t.Helper()
 	d := identitytest.New(t, "home.example", "A")
 	c := &center{t: t, domain: d, memory: &store.Memory{}, now: time.Now().Truncate(time.Second)}
+	ca, err := pki.New(pki.Options{Domain: d.Name, Now: func() time.Time { return c.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.cfg = Config{
-		Domain: d.Name, Issuer: d.Issuer, Prefixes: d.Bundle.Prefixes, Signer: d.Authority, Grant: d.Sign[identity.UseGrant].Always(),
+		Domain: d.Name, Issuer: d.Issuer, Prefixes: d.Bundle.Prefixes, Signer: ca, Grant: d.Sign[identity.UseGrant].Always(),
 		Status: d.Sign[identity.UseStatus].Always(), Bundle: func() []byte { return d.Raw }, Deciders: deciders,
 		Publish: func(lists [][]byte) { c.lists = lists }, Now: func() time.Time { return c.now },
 		Audit: func(_ context.Context, kind string, _ any) error { c.audit = append(c.audit, kind); return nil },
@@ -481,7 +486,7 @@ func TestPurgeTakesWhatHasEnded(t *testing.T) {
 // refuser is a signing side that signs nothing.
 type refuser struct{}
 
-func (refuser) Issue(identity.LeafProfile, crypto.PublicKey, time.Time) ([][]byte, error) {
+func (refuser) Sign(context.Context, pki.Profile, crypto.PublicKey) ([][]byte, error) {
 	return nil, frame.Errorf(frame.Internal, "no key today")
 }
 
@@ -500,7 +505,7 @@ func TestFailedSigningLeavesNothing(t *testing.T) {
 	}
 	_, err = c.Agent(string(c.id("E1")))
 	wantCode(t, "the record of an agent that was not issued", err, frame.NotFound)
-	c.AMC.cfg.Signer = c.domain.Authority
+	c.AMC.cfg.Signer = c.cfg.Signer
 	if _, err := c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(c.id("E1")), CSR: a.csr, JTI: jti}); err != nil {
 		t.Errorf("when it signs again: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"agentgw/directory/arp"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 	"agentgw/internal/policy"
 )
 
@@ -52,7 +53,7 @@ func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Cre
 	if err := a.grantAgain(ctx, o, kept); err != nil {
 		return nil, err
 	}
-	chain, err := a.cfg.Signer.Issue(a.profile(o.id, kept), o.csr.PublicKey, a.cfg.Now())
+	chain, err := a.cfg.Signer.Sign(ctx, a.profile(o.id, kept), o.csr.PublicKey)
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +74,11 @@ func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Cre
 }
 
 // profile is what the certificate of an agent or of a gateway says.
-func (a *AMC) profile(id aic.AIC, g *agent) identity.LeafProfile {
-	p := identity.LeafProfile{AIC: id, Life: a.cfg.AgentLife, Organization: g.Attributes.Organization, Country: g.Attributes.Country}
+func (a *AMC) profile(id aic.AIC, g *agent) pki.Profile {
 	if g.Class == ClassGateway {
-		p.Life, p.DNSNames = a.cfg.GatewayLife, g.DNSNames
+		return pki.Profile{Kind: pki.Gateway, AIC: id, Life: a.cfg.GatewayLife, DNSNames: g.DNSNames}
 	}
-	return p
+	return pki.Profile{Kind: pki.Agent, AIC: id, Life: a.cfg.AgentLife, Organization: g.Attributes.Organization, Country: g.Attributes.Country}
 }
 
 func (a *AMC) readOrder(gateway string, m *arp.Renew) (order, error) {

@@ -30,6 +30,7 @@ import (
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 const (
@@ -85,6 +86,7 @@ func Start(ctx context.Context, cfg *config.Gateway, log *slog.Logger, cleanup *
 	if err := a.open(ctx, cleanup); err != nil {
 		return nil, err
 	}
+	a.logRotation(a.home.events)
 	if err := a.wire(ctx); err != nil {
 		return nil, err
 	}
@@ -107,6 +109,7 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if a.home.bundle.Domain != a.cfg.Domain {
 		return fmt.Errorf("the configuration says domain %s, the state in %s is of %s", a.cfg.Domain, a.cfg.StateDir, a.home.bundle.Domain)
 	}
+	a.logRotation(a.home.events)
 	if a.trust, err = identity.NewTrust(a.home.bundle.Raw, now); err != nil {
 		return err
 	}
@@ -156,7 +159,7 @@ func (a *app) openAMC(ctx context.Context) (err error) {
 		Domain: a.cfg.Domain, Issuer: h.issuer, Prefixes: h.bundle.Prefixes, Signer: h.authority,
 		Grant: h.signer(identity.UseGrant), Status: h.signer(identity.UseStatus), Bundle: func() []byte { return a.trust.Own().Raw },
 		Store: records{a.store}, Deciders: deciders, Publish: a.lists.put, Now: now, Log: a.log,
-		AgentLife: a.cfg.AMC.AgentLife.Or(identity.AgentLife), StatusLife: a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife),
+		AgentLife: time.Duration(a.cfg.AMC.AgentLife), GatewayLife: time.Duration(a.cfg.AMC.GatewayLife), StatusLife: a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife),
 	})
 	if err != nil {
 		return err
@@ -306,6 +309,17 @@ func (a *app) housekeeping(ctx context.Context) {
 			}
 			a.payOwed(ctx)
 		}
+	}
+}
+
+// logRotation tells the operator what became of the domain's CA. What only the operator can do is a warning.
+func (a *app) logRotation(events []pki.Event) {
+	for _, e := range events {
+		level := slog.LevelInfo
+		if e.Action == pki.AskSignature || e.Action == pki.AskRoot {
+			level = slog.LevelWarn
+		}
+		a.log.Log(context.Background(), level, "certification authority", "action", e.Action.String(), "ca", e.Name, "until", e.Until, "file", e.File)
 	}
 }
 

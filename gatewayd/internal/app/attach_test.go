@@ -16,6 +16,7 @@ import (
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/identity/identitytest"
+	"agentgw/internal/pki"
 )
 
 // attach dials with a credential and attaches; it returns the stream for more, or the refusal.
@@ -250,7 +251,7 @@ func (g *gateway) age(id string, d time.Duration) {
 			return err
 		}
 		for _, c := range record[12].([]any) {
-			c.([]any)[1] = uint64(time.Now().Add(identity.AgentLife - d).Unix())
+			c.([]any)[1] = uint64(time.Now().Add(pki.DefaultLimits().Agent - d).Unix())
 		}
 		raw, err = frame.Marshal(record)
 		tx.Set(name, raw)

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"crypto"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,16 +24,13 @@ import (
 	"agentgw/internal/daemon"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 // Files of a gateway's state folder.
 const (
 	fileGatewayKey   = "gateway.key"
 	fileGatewayChain = "gateway.pem"
-	fileRootKey      = "ca-root.key"
-	fileRoot         = "ca-root.pem"
-	fileIssuingKey   = "ca-issuing.key"
-	fileIssuing      = "ca-issuing.pem"
 	fileBundle       = "bundle.cbor"
 	dirDirectory     = "dir"
 )
@@ -81,7 +77,7 @@ func Init(o InitOptions) (*InitResult, error) {
 	if state == "" {
 		state = filepath.Join(o.Dir, "state")
 	}
-	for _, name := range []string{fileBundle, fileRootKey, fileIssuingKey, fileGatewayKey} {
+	for _, name := range []string{fileBundle, pki.FileRootKey, pki.FileIssuingKey, fileGatewayKey} {
 		if _, err := os.Stat(filepath.Join(state, name)); !errors.Is(err, fs.ErrNotExist) {
 			return nil, daemon.Usagef("%s holds the keys of a domain already: keep them, and write %s for it by hand; or choose another folder", state, file)
 		}
@@ -117,7 +113,7 @@ func makeDomain(state string, cfg config.Gateway, now time.Time) (*InitResult, e
 	if err != nil {
 		return nil, err
 	}
-	authority, rootKey, issuingKey, err := identity.NewAuthority(cfg.Domain, now)
+	authority, err := pki.Create(state, pki.Options{Domain: cfg.Domain})
 	if err != nil {
 		return nil, err
 	}
@@ -125,25 +121,19 @@ func makeDomain(state string, cfg config.Gateway, now time.Time) (*InitResult, e
 	if err != nil {
 		return nil, err
 	}
-	profile := identity.LeafProfile{AIC: gateway, DNSNames: dnsNames(cfg.Advertise), Life: identity.GatewayLife}
+	profile := pki.Profile{Kind: pki.Gateway, AIC: gateway, DNSNames: dnsNames(cfg.Advertise)}
 	chain, err := authority.Issue(profile, leaf.Public(), now)
 	if err != nil {
 		return nil, err
 	}
 	at := func(name string) string { return filepath.Join(state, name) }
-	keys := map[string]crypto.Signer{fileRootKey: rootKey, fileIssuingKey: issuingKey, fileGatewayKey: leaf}
-	for name, key := range keys {
-		if err := identity.SaveKey(at(name), key); err != nil {
-			return nil, err
-		}
+	if err := identity.SaveKey(at(fileGatewayKey), leaf); err != nil {
+		return nil, err
 	}
-	chains := map[string][][]byte{fileRoot: {authority.Root.Raw}, fileIssuing: {authority.Issuing.Raw}, fileGatewayChain: chain}
-	for name, c := range chains {
-		if err := identity.SaveChain(at(name), c); err != nil {
-			return nil, err
-		}
+	if err := identity.SaveChain(at(fileGatewayChain), chain); err != nil {
+		return nil, err
 	}
-	bundle, raw, err := makeBundle(state, cfg, gateway, issuer, authority.Root.Raw, now)
+	bundle, raw, err := makeBundle(state, cfg, gateway, issuer, authority.Root().Raw, now)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +187,7 @@ func dnsNames(addrs []string) []string {
 	var out []string
 	for _, a := range addrs {
 		host, _, err := net.SplitHostPort(a)
-		if err == nil && host != "" && net.ParseIP(host) == nil {
+		if err == nil && pki.IsHostName(host) && net.ParseIP(host) == nil {
 			out = append(out, host)
 		}
 	}
@@ -236,7 +226,8 @@ type home struct {
 	gateway     aic.AIC
 	issuer      aic.AIC
 	bundle      *identity.Accepted
-	authority   *identity.Authority
+	authority   *pki.CA     // nil without the role amc
+	events      []pki.Event // of the rotation at the start
 	keys        *keyring
 }
 
@@ -244,7 +235,13 @@ type home struct {
 func (h *home) signer(use identity.Use) func() frame.Signer { return h.keys.signer(use) }
 
 // roots are the certificates that this domain's chains end in.
-func (h *home) roots() [][]byte { return [][]byte{h.authority.Root.Raw} }
+func (h *home) roots() [][]byte {
+	var out [][]byte
+	for _, r := range h.authority.Roots() {
+		out = append(out, r.Raw)
+	}
+	return out
+}
 
 // loadHome reads keys and certificates and checks that they belong together. The gateway's own certificate is renewed by
 // the domain's CA when more than half of its life is over.
@@ -260,8 +257,11 @@ func loadHome(cfg *config.Gateway, now time.Time) (*home, error) {
 		return nil, fmt.Errorf("read own bundle %s: %w", at(fileBundle), err)
 	}
 	h.issuer = aic.AIC(h.bundle.Issuer)
-	if h.authority, err = loadAuthority(state); err != nil {
+	if h.authority, err = pki.OpenDir(state, authorityOptions(cfg)); err != nil {
 		return nil, err
+	}
+	if h.events, err = h.rotate(now); err != nil {
+		return nil, fmt.Errorf("rotate issuing CA: %w", err)
 	}
 	if err := h.renew(cfg, now); err != nil {
 		return nil, err
@@ -281,22 +281,26 @@ func loadHome(cfg *config.Gateway, now time.Time) (*home, error) {
 	return h, nil
 }
 
-func loadAuthority(state string) (*identity.Authority, error) {
-	at := func(name string) string { return filepath.Join(state, name) }
-	root, err := identity.LoadChain(at(fileRoot))
-	if err != nil {
-		return nil, err
-	}
-	issuing, err := identity.LoadChain(at(fileIssuing))
-	if err != nil {
-		return nil, err
-	}
-	key, err := identity.LoadKey(at(fileIssuingKey))
-	if err != nil {
-		return nil, err
-	}
-	return identity.OpenAuthority(root[0], issuing[0], key)
+// authorityOptions is the configuration as the CA sees it.
+func authorityOptions(cfg *config.Gateway) pki.Options {
+	l := pki.DefaultLimits()
+	l.Agent, l.Gateway, l.Issuing = cfg.AMC.AgentLife.Or(l.Agent), cfg.AMC.GatewayLife.Or(l.Gateway), cfg.AMC.IssuingLife.Or(l.Issuing)
+	return pki.Options{Domain: cfg.Domain, Limits: l, BaseURL: cfg.AMC.PKIURL}
 }
+
+// rotate has the domain's CA do what is due in its life, and remembers what there is to say of it.
+func (h *home) rotate(now time.Time) (events []pki.Event, err error) {
+	for range maxRotations {
+		e, err := h.authority.Rotate(now)
+		if err != nil || e.Action == pki.Nothing {
+			return events, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+const maxRotations = 8 // steps in a row; more than two are due only after years of rest
 
 // current is the gateway's certificate as of now.
 func (h *home) current() tls.Certificate { return *h.certificate.Load() }
@@ -325,7 +329,7 @@ func (h *home) renew(cfg *config.Gateway, now time.Time) error {
 		h.gateway = id
 	}
 	if now.After(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
-		profile := identity.LeafProfile{AIC: h.gateway, DNSNames: dnsNames(cfg.Advertise), Life: cfg.AMC.GatewayLife.Or(identity.GatewayLife)}
+		profile := pki.Profile{Kind: pki.Gateway, AIC: h.gateway, DNSNames: dnsNames(cfg.Advertise), Life: time.Duration(cfg.AMC.GatewayLife)}
 		if chain, err = h.authority.Issue(profile, key.Public(), now); err != nil {
 			return fmt.Errorf("renew own certificate: %w", err)
 		}

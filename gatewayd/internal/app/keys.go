@@ -157,10 +157,13 @@ func (k *keyring) turnOne(b *identity.Bundle, use identity.Use, current map[iden
 		publish(current[use])
 		return changed, nil
 	}
+	if at.After(time.Unix(int64(now.NotAfter), 0)) { // the gateway has rested for a year: its key goes on until the next one is known
+		now.NotAfter, changed = uint64(at.Add(signerLife).Unix()), true
+	}
 	next, begun := k.next[use]
 	if !begun {
 		if !force && at.Sub(time.Unix(int64(now.NotBefore), 0)) < k.age {
-			return false, nil
+			return changed, nil
 		}
 		if next, err = newSigner(k.file(use, nextEnding)); err != nil {
 			return false, err
@@ -173,7 +176,7 @@ func (k *keyring) turnOne(b *identity.Bundle, use identity.Use, current map[iden
 		return changed, nil
 	}
 	if at.Sub(time.Unix(int64(out.NotBefore), 0)) < identity.NotBeforeSlack+3*k.refresh {
-		return false, nil
+		return changed, nil
 	}
 	if err := os.Rename(k.file(use, nextEnding), k.file(use, "")); err != nil {
 		return false, err

@@ -6,12 +6,12 @@ import (
 
 	"agentgw/directory/arp"
 	"agentgw/internal/frame"
-	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 // keepKeys replaces certificates and signing keys when they are due, until ctx ends.
 func (a *app) keepKeys(ctx context.Context) {
-	every := min(time.Minute, a.home.keys.refresh/2, a.cfg.AMC.GatewayLife.Or(identity.GatewayLife)/20)
+	every := min(time.Minute, a.home.keys.refresh/2, a.cfg.AMC.GatewayLife.Or(pki.DefaultLimits().Gateway)/20)
 	tick := time.NewTicker(max(every, 100*time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -19,6 +19,11 @@ func (a *app) keepKeys(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case at := <-tick.C:
+			events, err := a.home.rotate(at)
+			if err != nil {
+				a.log.Error("rotate issuing CA", "err", err)
+			}
+			a.logRotation(events)
 			if err := a.home.renew(a.cfg, at); err != nil {
 				a.log.Error("renew own certificate", "err", err)
 			}

@@ -13,6 +13,7 @@ import (
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 // newest holds the newest of what was put into it: status lists are whole, so that one which nobody fetched yet is void when the
@@ -130,7 +131,7 @@ func (a *app) adopt(ctx context.Context, e directory.Entry) error {
 	return a.amc.Adopt(ctx, string(a.home.gateway), amc.Legacy{
 		AIC: e.AIC, SPKI: e.Provenance.SPKI, Skills: e.Skills, Grant: e.Provenance.Grant, GrantEnd: e.ExpiresAt,
 		Attributes: arp.Attributes{Organization: doc.Provider.Organization, Country: doc.Provider.CountryCode, Name: doc.Name},
-		CertEnd:    e.LastModified.Add(identity.AgentLife),
+		CertEnd:    e.LastModified.Add(pki.DefaultLimits().Agent),
 	})
 }
 
