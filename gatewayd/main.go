@@ -31,7 +31,7 @@ type options struct{ *daemon.CLI }
 func run() int {
 	cli, root := daemon.NewCLI("gatewayd", "Agent Gateway for the Internet of Agents")
 	o := &options{cli}
-	root.AddCommand(initCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), agentsCmd(o), keysCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
+	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), agentsCmd(o), keysCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 
@@ -83,8 +83,41 @@ func initCmd(o *options) *cobra.Command {
 	f.StringVar(&in.StateDir, "state-dir", "", "folder for keys, certificates and the directory (default: state, beside gatewayd.yaml)")
 	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
 	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
-	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents")
+	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents, and lifetimes from a second on")
+	f.StringSliceVar(&in.Roles, "role", nil, "what this process is: gateway, amc (default both; amc alone, and gateways on other hosts join it)")
 	cmd.MarkFlagRequired("domain")
+	return cmd
+}
+
+func joinCmd(o *options) *cobra.Command {
+	var in app.JoinOptions
+	var tokenFile string
+	cmd := &cobra.Command{
+		Use: "join --token-file FILE", Short: "make a gateway of a domain whose AMC is on another host", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := daemon.ReadSecret(tokenFile, cmd.InOrStdin())
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			in.Token = text
+			done, err := app.Join(cmd.Context(), in)
+			if err != nil {
+				return err
+			}
+			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+				fmt.Fprintf(w, "domain       %s\ngateway      %s\nAMC          %s\nconfig       %s\n\nstart it with:   gatewayd run --config %s\n",
+					done.Domain, done.Gateway, done.AMC, done.Config, done.Config)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&tokenFile, "token-file", "", "file of the token (`gatewayd token create --for gateway` at the AMC), - for standard input")
+	f.StringVar(&in.Dir, "dir", ".", "folder that gets gatewayd.yaml and peers.d")
+	f.StringVar(&in.StateDir, "state-dir", "", "folder for keys, certificates and the directory (default: state, beside gatewayd.yaml)")
+	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
+	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
+	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents, and lifetimes from a second on")
+	cmd.MarkFlagRequired("token-file")
 	return cmd
 }
 
@@ -123,6 +156,8 @@ func tokenCmd(o *options) *cobra.Command {
 	f.DurationVar(&life, "life", 10*time.Minute, "how long it may be used")
 	f.StringSliceVar(&in.Scope, "scope", nil, "what its agent may be granted at most (default agw.discover,acps.skill.invoke:*)")
 	f.StringVar(&in.Note, "note", "", "for whom it is")
+	f.StringVar(&in.For, "for", "agent", "what it enrols: agent, or gateway (a gateway of this domain on another host)")
+	f.StringVar(&in.Gateway, "gateway", "", "AIC of the gateway that the agent shall enrol at (default: this one, or the only one that is attached)")
 	f.StringVar(&in.Vendor, "vendor", "", "vendor code of the AIC (default: from the provider's organisation)")
 	f.StringVar(&in.Ontology, "ontology", "", "ontology serial of the AIC (default: a new one)")
 	return daemon.Group("token", "enrolment tokens", create)

@@ -95,9 +95,11 @@ type DigestRow struct {
 
 // TokenRequest asks for an enrolment token.
 type TokenRequest struct {
-	LifeS int64    `json:"life_s,omitempty"`
-	Scope []string `json:"scope,omitempty"`
-	Note  string   `json:"note,omitempty"`
+	LifeS   int64    `json:"life_s,omitempty"`
+	Scope   []string `json:"scope,omitempty"`
+	Note    string   `json:"note,omitempty"`
+	For     string   `json:"for,omitempty"`     // agent (default) or gateway
+	Gateway string   `json:"gateway,omitempty"` // AIC of the one that an agent shall enrol at; default this one
 	// Vendor and Ontology fix these codes of the AIC that it brings; empty leaves them to the gateway.
 	Vendor   string `json:"vendor,omitempty"`
 	Ontology string `json:"ontology,omitempty"`

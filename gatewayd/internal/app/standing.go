@@ -62,8 +62,15 @@ func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
 			a.log.Error("status list of the own domain", "err", err)
 			return
 		}
-		a.agents.Announce(&arp.Status{List: raw})
+		m := &arp.Status{List: raw}
+		a.agents.Announce(m)
+		if a.members != nil {
+			a.members.Announce(m)
+		}
 		a.standing(ctx, change.Changed)
+		if change.New && a.remote != nil {
+			a.lift(ctx)
+		}
 	}
 }
 
