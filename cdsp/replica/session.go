@@ -145,8 +145,17 @@ func (r *Replica) helloTo(now time.Time, s *session) *wire.Hello {
 		HoldMS: ms(r.cfg.Timers.Hold), RestartMS: ms(r.cfg.Timers.Restart), Role: p.row.Role.Opposite(),
 		Limits: wire.Limits{MaxEntries: uint64(l.PeerEntries), MaxBytes: uint64(l.PeerBytes), MaxEntry: wire.MaxItem,
 			MaxInflight: uint64(l.Inflight)},
-		Cookie: p.cookie, Now: uint64(now.Unix()), Sess: s.tx.sess,
+		Cookie: p.cookie, Now: uint64(now.Unix()), Sess: s.tx.sess, Trust: r.trustTold(p),
 	}
+}
+
+// trustTold is what a neighbour learns of what is held here.
+func (r *Replica) trustTold(p *peer) []wire.TrustVersion {
+	if r.cfg.Trust == nil {
+		return nil
+	}
+	told := r.cfg.Trust(p.row.Domain)
+	return told[:min(len(told), wire.MaxTrust)]
 }
 
 func ms(d time.Duration) uint64 { return uint64(d / time.Millisecond) }
@@ -183,7 +192,7 @@ func (r *Replica) received(now time.Time, s *session, m wire.Message) {
 		r.onEntries(now, s, m)
 	case *wire.SyncEnd:
 		r.onSyncEnd(now, s, m)
-	case *wire.Bundle: // the shell hands bundles to the trust store; here they only prove life
+	case *wire.Bundle, *wire.Status, *wire.TrustGet: // the shell hands them to the trust store; here they only prove life
 	}
 }
 
@@ -255,7 +264,7 @@ func (r *Replica) becomeUp(now time.Time, s *session) {
 
 func (r *Replica) sendKeepalive(now time.Time, s *session) {
 	m := wire.Keepalive{Epoch: s.peer.row.exportEpoch(r.cfg.Epoch), RIBSeq: r.lowWater(s), Applied: s.rx.applied,
-		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime}
+		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime, Trust: r.trustTold(s.peer)}
 	if s.tx.settled() {
 		hash := s.tx.hash
 		m.TableHash = &hash
