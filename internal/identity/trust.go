@@ -162,7 +162,7 @@ func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed boo
 	if err != nil {
 		return false, err
 	}
-	if !mayIntroduce(patterns, a.Domain) {
+	if !MayIntroduce(patterns, a.Domain) {
 		return false, frame.Errorf(frame.TrustDenied, "%s may not introduce %s: its policy row does not say so", by, a.Domain)
 	}
 	a.Source, a.By = Introduced, []string{by}
@@ -232,7 +232,7 @@ func (t *Trust) Reconsider(may func(by string) (patterns []string)) (gone []stri
 		if a.Source != Introduced {
 			continue
 		}
-		left := slices.DeleteFunc(slices.Clone(a.By), func(by string) bool { return !mayIntroduce(may(by), a.Domain) })
+		left := slices.DeleteFunc(slices.Clone(a.By), func(by string) bool { return !MayIntroduce(may(by), a.Domain) })
 		switch {
 		case len(left) == 0:
 			t.drop(a.Domain)
@@ -247,7 +247,8 @@ func (t *Trust) Reconsider(may func(by string) (patterns []string)) (gone []stri
 	return gone
 }
 
-func mayIntroduce(patterns []string, domain string) bool {
+// MayIntroduce says whether the patterns of a policy row cover a domain.
+func MayIntroduce(patterns []string, domain string) bool {
 	for _, p := range patterns {
 		if p == domain {
 			return true
@@ -328,6 +329,7 @@ type Peer struct {
 	Domain string
 	Bundle *Accepted
 	SPKI   [32]byte // SHA-256 of the DER SubjectPublicKeyInfo
+	Serial []byte   // of the certificate, as status lists name it; nil where they cannot
 }
 
 // VerifyChain verifies a certificate chain by the AIC that it names, under the roots of the one domain that owns the AIC.
@@ -354,7 +356,7 @@ func (t *Trust) VerifyChain(chain []*x509.Certificate, usage x509.ExtKeyUsage) (
 	if _, err := leaf.Verify(opts); err != nil {
 		return Peer{}, frame.Errorf(frame.TrustDenied, "certificate of %s is not of its domain %s: %w", id, b.Domain, err)
 	}
-	return Peer{AIC: id, Domain: b.Domain, Bundle: b, SPKI: sha256.Sum256(leaf.RawSubjectPublicKeyInfo)}, nil
+	return Peer{AIC: id, Domain: b.Domain, Bundle: b, SPKI: sha256.Sum256(leaf.RawSubjectPublicKeyInfo), Serial: Serial(leaf)}, nil
 }
 
 // Verify makes the judgement of a handshake: the chain by AIC, then the role that the caller demands of the peer.

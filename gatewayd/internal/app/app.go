@@ -48,6 +48,7 @@ type app struct {
 	started  time.Time
 	home     *home
 	trust    *identity.Trust
+	statuses *identity.Statuses // nil: this domain signs none
 	store    *store.Store
 	registry *registry.Registry
 	amc      *amc.AMC
@@ -101,6 +102,7 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if a.trust, err = identity.NewTrust(a.home.bundle.Raw, now); err != nil {
 		return err
 	}
+	a.statuses = a.newStatuses()
 	if a.store, err = store.Open(filepath.Join(a.cfg.StateDir, dirDirectory), a.log); err != nil {
 		return err
 	}
@@ -126,6 +128,7 @@ func (a *app) wire() {
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.sign[identity.UseDigest],
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
+		Statuses: a.statuses, OnStanding: a.standingChanged, OnDistrusted: a.distrusted,
 	})
 	a.relay = relay.New(relay.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,

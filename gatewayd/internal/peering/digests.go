@@ -37,22 +37,17 @@ func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 	}
 	return cdsp.New(cdsp.Config{
 		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, Epoch: epoch, OEpoch: epoch, Signer: p.cfg.Signer,
-		Keys: p.cfg.Trust.Keys(identity.UseDigest), Bundles: p.bundlesFor, OnBundle: p.onBundle, Log: p.log,
+		Keys: p.cfg.Trust.Keys(identity.UseDigest), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
+		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Log: p.log,
 	})
 }
 
 // bundlesFor are the bundles that a neighbour is told of: our own, and where its row says transit those of the peers
 // that the operator configured. What was introduced to us is not handed on: its introducer vouches to us alone.
 func (p *Peering) bundlesFor(domain string) [][]byte {
-	out := [][]byte{p.cfg.Trust.Own().Raw}
-	r := p.row(domain)
-	if r == nil || !r.Transit {
-		return out
-	}
-	for _, a := range p.cfg.Trust.All() {
-		if a.Source == identity.Configured && a.Domain != domain {
-			out = append(out, a.Raw)
-		}
+	var out [][]byte
+	for _, a := range p.toldTo(domain) {
+		out = append(out, a.Raw)
 	}
 	return out
 }
@@ -79,6 +74,7 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 	}
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
+		p.news.broadcast()
 		p.node.BundleAccepted()
 	}
 	return err

@@ -5,9 +5,11 @@ import (
 	"crypto/x509"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"agentgw/cdsp"
+	"agentgw/cdsp/wire"
 	"agentgw/directory/semreq"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -29,7 +31,8 @@ type link struct {
 	conn    *endpoint.Conn
 	gateway string
 	domain  string
-	out     chan struct{} // slots for requests to it
+	out     chan struct{}                     // slots for requests to it
+	held    atomic.Pointer[wire.TrustVersion] // what it said last that it holds of our own issuer
 }
 
 // Gateway implements relay.Neighbour.
