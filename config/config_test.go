@@ -77,7 +77,17 @@ func TestPeers(t *testing.T) {
 	if r.Role != "peer" || r.Export != "own" || len(r.MayQuery) != 2 || r.Bundle != filepath.Join(filepath.Dir(path), "peer.bundle") {
 		t.Errorf("%+v", r)
 	}
+	if r.FirstUse != "ask" { // may_query is more than a look around
+		t.Errorf("first_use %q", r.FirstUse)
+	}
+	for text, want := range map[string]string{"may_query: [agw.discover]\n": "auto", "may_query: []\n": "auto", "first_use: auto\n": "auto",
+		"may_query: [agw.discover]\nfirst_use: ask\n": "ask"} {
+		if r, err := LoadPeer(write(t, "peer.yaml", good+text)); err != nil || r.FirstUse != want {
+			t.Errorf("%q: %+v %v, want %s", text, r, err, want)
+		}
+	}
 	for name, c := range map[string]struct{ text, says string }{
+		"first use":    {good + "first_use: never\n", "first_use"},
 		"role":         {good + "role: friend\n", "role"},
 		"export":       {good + "export: all\n", "export"},
 		"no bundle":    {"domain: peer.example\n", "bundle"},

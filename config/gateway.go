@@ -144,7 +144,18 @@ type Peer struct {
 	MayQuery    []string `yaml:"may_query"`   // scopes that its requests may carry; default agw.discover and acps.skill.invoke:*
 	Export      string   `yaml:"export"`      // own: our digests; transit: also what we learned from others
 	Introduces  []string `yaml:"introduces"`  // domains (`*.example` or whole names) whose bundles we take from this peer
+	FirstUse    string   `yaml:"first_use"`   // of a domain that it introduces. auto: believed at first sight; ask: once approved
 	Upstream    bool     `yaml:"upstream"`    // the last resort for requests that no digest matches
+}
+
+// firstUse is the default: who is introduced may look around at once; for more than that the operator is asked.
+func firstUse(mayQuery []string) string {
+	for _, s := range mayQuery {
+		if s != "agw.discover" {
+			return "ask"
+		}
+	}
+	return "auto"
 }
 
 // PeerRoles are what a peer may be to us.
@@ -183,7 +194,13 @@ func LoadPeer(file string) (*Peer, error) {
 	if r.MayQuery == nil {
 		r.MayQuery = []string{"agw.discover", "acps.skill.invoke:*"}
 	}
+	if r.FirstUse == "" {
+		r.FirstUse = firstUse(r.MayQuery)
+	}
 	p := &problems{file: file}
+	if r.FirstUse != "ask" && r.FirstUse != "auto" {
+		p.add("first_use", "%q is neither ask nor auto", r.FirstUse)
+	}
 	if !identity.ValidDomain(r.Domain) {
 		p.add("domain", "%q is no lower-case DNS name", r.Domain)
 	}

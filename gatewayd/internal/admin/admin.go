@@ -21,6 +21,7 @@ type Gateway interface {
 	Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error)
 	ReloadPeers(ctx context.Context) error
 	Withdraw(ctx context.Context, r WithdrawRequest) error
+	Trust
 }
 
 // Status is `gatewayd status`.
@@ -34,7 +35,8 @@ type Status struct {
 	Attached int        `json:"attached"` // of these, here now
 	Peers    []PeerRow  `json:"peers"`
 	Requests Requests   `json:"requests"`
-	Domains  []TrustRow `json:"domains"` // whose word this gateway takes
+	Domains  []TrustRow `json:"domains"`           // whose word this gateway takes
+	Pending  []TrustRow `json:"pending,omitempty"` // introduced domains that wait for approval
 }
 
 // Requests counts since the start.
@@ -122,6 +124,7 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/agents/withdraw", control.Handle(func(ctx context.Context, r WithdrawRequest) (None, error) {
 		return None{}, g.Withdraw(ctx, r)
 	}))
+	handleTrust(mux, g)
 	return mux
 }
 

@@ -28,6 +28,11 @@ func (a *app) Status() admin.Status {
 			Domain: b.Domain, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
 		})
 	}
+	for _, b := range a.trust.Pending() {
+		s.Pending = append(s.Pending, admin.TrustRow{
+			Domain: b.Domain, Source: "pending", By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
+		})
+	}
 	return s
 }
 

@@ -25,6 +25,7 @@ type PeerOptions struct {
 	Role        string
 	Transit     bool
 	Introduces  []string
+	FirstUse    string // ask or auto; "" is the default of the row
 	Upstream    bool
 	Replace     bool // a row that is there
 }
@@ -86,6 +87,9 @@ func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
 func (o PeerOptions) check() error {
 	if !slices.Contains(config.PeerRoles, o.Role) {
 		return daemon.Usagef("--role %q is none of %s", o.Role, strings.Join(config.PeerRoles, ", "))
+	}
+	if o.FirstUse != "" && o.FirstUse != "ask" && o.FirstUse != "auto" {
+		return daemon.Usagef("--first-use %q is neither ask nor auto", o.FirstUse)
 	}
 	for _, a := range o.Addresses {
 		if err := config.CheckHostPort(a); err != nil {
@@ -179,6 +183,9 @@ func peerYAML(domain, fingerprint string, o PeerOptions) string {
 	fmt.Fprintf(&b, "export: %s\n", export)
 	if len(o.Introduces) > 0 {
 		fmt.Fprintf(&b, "introduces: [%s]\n", quoted(o.Introduces))
+	}
+	if o.FirstUse != "" {
+		fmt.Fprintf(&b, "first_use: %s\n", o.FirstUse)
 	}
 	if o.Upstream {
 		fmt.Fprintln(&b, "upstream: true")

@@ -1,8 +1,11 @@
 package app
 
 import (
+	"context"
 	"slices"
 
+	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
@@ -25,3 +28,12 @@ func (a *app) standingChanged(list []identity.Standing) {
 
 // distrusted hears that a domain is believed no more.
 func (a *app) distrusted(domain string) { a.log.Info("domain is trusted no more", "domain", domain) }
+
+// ApprovePeer implements admin.Trust.
+func (a *app) ApprovePeer(_ context.Context, r admin.ApproveRequest) error {
+	fingerprint, err := identity.ParseFingerprint(r.Fingerprint)
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	return a.peers.Approve(r.Domain, fingerprint)
+}

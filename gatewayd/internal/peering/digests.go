@@ -67,10 +67,7 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 	if b.Domain == domain {
 		changed, err = p.cfg.Trust.Renew(raw)
 	} else {
-		changed, err = p.cfg.Trust.Introduce(raw, domain, r.Introduces)
-		if changed && err == nil {
-			p.cfg.KeepPin(b.Domain, &b.Fingerprint)
-		} // the pin of a domain that is disputed now stays: else a restart would believe whoever speaks first
+		changed, err = p.introduce(r, raw, b)
 	}
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))

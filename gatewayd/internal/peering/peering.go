@@ -44,6 +44,7 @@ type Row struct {
 	MayQuery    []string
 	Transit     bool
 	Introduces  []string
+	AskFirst    bool // what it introduces waits for the operator's approval
 	Upstream    bool
 }
 
@@ -176,6 +177,7 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 		gone = append(gone, introduced)
 	}
 	p.distrusted(gone)
+	p.approveUnasked()
 	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
 		return err
 	}

@@ -294,7 +294,7 @@ func (p *Peering) askAround(ctx context.Context, domain string) time.Time {
 	if slices.Contains(ask, domain) {
 		ask = []string{domain}
 	}
-	if len(ask) == 0 || domain == p.cfg.Domain {
+	if len(ask) == 0 || domain == p.cfg.Domain || p.cfg.Trust.Waits(domain) {
 		return time.Time{}
 	}
 	get := wire.TrustGet{Domain: domain}
