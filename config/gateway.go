@@ -4,9 +4,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"agentgw/internal/identity"
 )
@@ -20,9 +23,11 @@ type Gateway struct {
 	Control   string   `yaml:"control"`   // Unix socket for this daemon's verbs
 	PeersDir  string   `yaml:"peers_dir"` // one policy row a file, written by `peer add`
 	Lab       bool     `yaml:"lab"`       // admits loopback addresses as endpoints of agents
-	AIC       AIC      `yaml:"aic"`
-	Log       Log      `yaml:"log"`
-	Limits    Limits   `yaml:"limits"`
+	// AllowPrivate lets what peers name for fetching, such as bundle URLs, lead into private networks
+	AllowPrivate bool   `yaml:"allow_private"`
+	AIC          AIC    `yaml:"aic"`
+	Log          Log    `yaml:"log"`
+	Limits       Limits `yaml:"limits"`
 }
 
 // AIC says how identity codes are made (FORMATS: prefix.version.arsp.vendor.ontology.entity.check).
@@ -139,6 +144,7 @@ type Peer struct {
 	Role        string   `yaml:"role"`        // what the peer is to us: peer, customer, provider
 	Addresses   []string `yaml:"addresses"`   // host:port to dial; empty waits for the peer to dial
 	Bundle      string   `yaml:"bundle"`      // the peer's trust bundle
+	BundleURL   string   `yaml:"bundle_url"`  // where it publishes newer ones; https, on a host of its domain
 	Fingerprint string   `yaml:"fingerprint"` // sha256:… of the key that signed it
 	Gateways    []string `yaml:"gateways"`    // AICs that may speak for the peer; default: all of its bundle
 	MayQuery    []string `yaml:"may_query"`   // scopes that its requests may carry; default agw.discover and acps.skill.invoke:*
@@ -146,6 +152,26 @@ type Peer struct {
 	Introduces  []string `yaml:"introduces"`  // domains (`*.example` or whole names) whose bundles we take from this peer
 	FirstUse    string   `yaml:"first_use"`   // of a domain that it introduces. auto: believed at first sight; ask: once approved
 	Upstream    bool     `yaml:"upstream"`    // the last resort for requests that no digest matches
+}
+
+// CheckBundleURL says whether a domain's bundle may be fetched from a URL: https from a host of the domain, or, in a lab, http from
+// a loopback address. An empty one fetches nothing.
+func CheckBundleURL(domain, raw string) error {
+	if raw == "" {
+		return nil
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return fmt.Errorf("%q is no URL", raw)
+	}
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); u.Scheme == "http" && err == nil && ip.IsLoopback() {
+		return nil
+	}
+	if u.Scheme != "https" || u.User != nil || host != domain && !strings.HasSuffix(host, "."+domain) {
+		return fmt.Errorf("%q is not https on %s or a host under it", u.Redacted(), domain)
+	}
+	return nil
 }
 
 // firstUse is the default: who is introduced may look around at once; for more than that the operator is asked.
@@ -217,6 +243,9 @@ func LoadPeer(file string) (*Peer, error) {
 		if _, err := identity.ParseFingerprint(r.Fingerprint); err != nil {
 			p.add("fingerprint", "%v", err)
 		}
+	}
+	if err := CheckBundleURL(r.Domain, r.BundleURL); err != nil {
+		p.add("bundle_url", "%v", err)
 	}
 	for _, a := range r.Addresses {
 		p.hostPort("addresses", a)

@@ -41,6 +41,7 @@ func peerCmd(o *options) *cobra.Command {
 	f := add.Flags()
 	f.StringVar(&in.Bundle, "bundle", "", "the peer's bundle file (bundle.cbor of its state folder)")
 	f.StringVar(&in.Fingerprint, "fingerprint", "", "sha256:… of the key that signed it, as its operator told you")
+	f.StringVar(&in.BundleURL, "bundle-url", "", "https URL on its domain from which newer bundles are fetched")
 	f.StringSliceVar(&in.Addresses, "address", nil, "host:port of its gateway; without one this gateway waits to be dialled")
 	f.StringVar(&in.Role, "role", "peer", "what the peer is to us: peer, customer or provider")
 	f.BoolVar(&in.Transit, "transit", false, "pass on to it what we learn from others")

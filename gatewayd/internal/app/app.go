@@ -55,6 +55,7 @@ type app struct {
 	agents   *registrar.Registrar
 	relay    *relay.Relay
 	peers    *peering.Peering
+	bundles  *fetcher
 	ep       *endpoint.Endpoint
 	running  sync.WaitGroup
 }
@@ -130,6 +131,7 @@ func (a *app) wire() {
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
 		Statuses: a.statuses, OnStanding: a.standingChanged, OnDistrusted: a.distrusted,
 	})
+	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,
 		Result: h.sign[identity.UseDigest], RAT: h.sign[identity.UseRAT], SAT: h.sign[identity.UseSAT],
@@ -176,6 +178,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	}
 	a.running.Go(func() { a.publish(ctx) })
 	a.running.Go(func() { a.housekeeping(ctx) })
+	a.running.Go(func() { a.bundles.run(ctx, a.logFetch) })
 	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
 		a.running.Wait()
 		return nil
@@ -277,7 +280,7 @@ func (a *app) peerRows() ([]peering.Row, error) {
 		}
 		row := peering.Row{
 			Domain: f.Domain, Role: f.Role, Addresses: f.Addresses, Bundle: raw, Gateways: f.Gateways, MayQuery: f.MayQuery,
-			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream,
+			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, BundleURL: f.BundleURL,
 		}
 		if f.Fingerprint != "" {
 			if row.Fingerprint, err = identity.ParseFingerprint(f.Fingerprint); err != nil {

@@ -20,6 +20,7 @@ import (
 // PeerOptions is what `gatewayd peer add` is told.
 type PeerOptions struct {
 	Bundle      string // file
+	BundleURL   string // where newer ones are fetched
 	Fingerprint string
 	Addresses   []string
 	Role        string
@@ -44,14 +45,11 @@ func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	raw, err := os.ReadFile(o.Bundle)
+	b, err := readBundle(o.Bundle)
 	if err != nil {
-		return nil, daemon.Usagef("read the peer's bundle: %w", err)
+		return nil, err
 	}
-	b, err := identity.ParseBundle(raw)
-	if err != nil {
-		return nil, daemon.Usagef("%s is no bundle file (bundle.cbor of the peer's state folder), or a damaged one: %w", o.Bundle, err)
-	}
+	raw := b.Raw
 	fingerprint := identity.FingerprintText(b.Fingerprint)
 	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, fingerprint) {
 		return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, fingerprint, o.Fingerprint)
@@ -121,28 +119,37 @@ func RemovePeer(cfg *config.Gateway, domain string) error {
 
 // checkAgainstHome refuses a bundle that the gateway would refuse when it starts.
 func checkAgainstHome(cfg *config.Gateway, raw []byte, domain string) error {
-	own, err := os.ReadFile(filepath.Join(cfg.StateDir, fileBundle))
-	if err != nil {
-		return fmt.Errorf("read own bundle: %w; `gatewayd init` makes a domain", err)
-	}
-	trust, err := identity.NewTrust(own, now)
+	trust, err := trustOfFiles(cfg, domain)
 	if err != nil {
 		return err
 	}
+	_, err = trust.Configure(raw, [32]byte{})
+	return err
+}
+
+// trustOfFiles is what the files make a gateway believe, without one peer domain.
+func trustOfFiles(cfg *config.Gateway, without string) (*identity.Trust, error) {
+	own, err := ExportBundle(cfg)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := identity.NewTrust(own, now)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := config.LoadPeers(cfg.PeersDir)
 	if err != nil {
-		return &daemon.UsageError{Err: err}
+		return nil, &daemon.UsageError{Err: err}
 	}
 	for _, r := range rows {
-		if r.Domain == domain {
+		if r.Domain == without {
 			continue
 		}
 		if err := configure(trust, r); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	_, err = trust.Configure(raw, [32]byte{})
-	return err
+	return trust, nil
 }
 
 // configure gives a policy row's bundle to trust.
@@ -181,6 +188,9 @@ func peerYAML(domain, fingerprint string, o PeerOptions) string {
 		export = "transit"
 	}
 	fmt.Fprintf(&b, "export: %s\n", export)
+	if o.BundleURL != "" {
+		fmt.Fprintf(&b, "bundle_url: %q\n", o.BundleURL)
+	}
 	if len(o.Introduces) > 0 {
 		fmt.Fprintf(&b, "introduces: [%s]\n", quoted(o.Introduces))
 	}

@@ -3,6 +3,7 @@ package peering
 import (
 	"slices"
 
+	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
@@ -23,6 +24,33 @@ func (p *Peering) introduce(r *peer, raw []byte, b *identity.Accepted) (changed 
 		p.cfg.KeepPin(b.Domain, &b.Fingerprint)
 	} // the pin of a domain that is disputed now stays: else a restart would believe whoever speaks first
 	return changed, err
+}
+
+// Renew takes a newer bundle of a configured peer, wherever it came from: the bundle held vouches for it.
+func (p *Peering) Renew(domain string, raw []byte) (changed bool, err error) {
+	b, err := identity.ParseBundle(raw)
+	if err != nil {
+		return false, err
+	}
+	if b.Domain != domain {
+		return false, frame.Errorf(frame.IdentityMismatch, "the bundle is of %s, not of %s", b.Domain, domain)
+	}
+	if changed, err = p.cfg.Trust.Renew(raw); changed {
+		p.log.Info("newer bundle of a peer", "domain", domain, "seq", b.Seq)
+		p.news.broadcast()
+		p.node.BundleAccepted()
+	}
+	return changed, err
+}
+
+// Rows are the policy rows, in no order.
+func (p *Peering) Rows() (out []Row) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.rows {
+		out = append(out, r.Row)
+	}
+	return out
 }
 
 // Approve believes an introduced domain that waits, under the fingerprint that the operator compared.

@@ -63,12 +63,11 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 		p.Penalise(gateway, err.Error())
 		return err
 	}
-	var changed bool
 	if b.Domain == domain {
-		changed, err = p.cfg.Trust.Renew(raw)
-	} else {
-		changed, err = p.introduce(r, raw, b)
+		_, err := p.Renew(domain, raw)
+		return err
 	}
+	changed, err := p.introduce(r, raw, b)
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
 		p.news.broadcast()
