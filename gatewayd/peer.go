@@ -109,13 +109,13 @@ func (o *options) reload(cmd *cobra.Command, cfg *config.Gateway) (running bool,
 }
 
 func printPeers(w io.Writer, rows []admin.PeerRow) {
-	t := table(w, "PEER", "ROLE", "STATE", "ACKED", "ENTRIES", "RTT", "LAST ERROR")
+	t := table(w, "PEER", "ROLE", "STATE", "ACKED", "ENTRIES", "RTT", "CLOCK", "LAST ERROR")
 	for _, p := range rows {
 		rtt := "-"
 		if p.State == "up" {
 			rtt = fmt.Sprintf("%d ms", p.RTTMS)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%s\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, rtt, p.Error)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%s\t%+d s\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, rtt, p.ClockS, p.Error)
 	}
 	t.Flush()
 }

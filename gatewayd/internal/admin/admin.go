@@ -63,6 +63,7 @@ type PeerRow struct {
 	Acked   bool   `json:"acked"` // the peer has applied all that we have for it
 	Entries int    `json:"entries"`
 	RTTMS   int64  `json:"rtt_ms,omitempty"`
+	ClockS  int64  `json:"clock_ahead_s"` // how far its clock is ahead of ours, by its last HELLO
 	Error   string `json:"error,omitempty"`
 }
 

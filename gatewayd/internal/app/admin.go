@@ -59,7 +59,7 @@ func (a *app) Peers() []admin.PeerRow {
 	for _, p := range a.peers.Status() {
 		rows = append(rows, admin.PeerRow{
 			Domain: p.Domain, Gateway: p.Gateway, Role: p.Role, State: p.State, Acked: p.Acked, Entries: p.Entries,
-			RTTMS: p.RTT.Milliseconds(), Error: p.Err,
+			RTTMS: p.RTT.Milliseconds(), ClockS: int64(p.Skew.Seconds()), Error: p.Err,
 		})
 	}
 	return rows

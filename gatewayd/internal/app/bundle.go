@@ -132,9 +132,12 @@ func ImportBundle(cfg *config.Gateway, file, fingerprint string) (*ImportResult,
 		}
 	}
 	rowFile := filepath.Join(cfg.PeersDir, next.Domain+".yaml")
+	if _, err := os.Stat(rowFile); err != nil {
+		return nil, daemon.Usagef("%s is no configured peer (no %s): `gatewayd peer add` makes it one", next.Domain, rowFile)
+	}
 	row, err := config.LoadPeer(rowFile)
 	if err != nil {
-		return nil, daemon.Usagef("%s is no configured peer: `gatewayd peer add` makes it one: %w", next.Domain, err)
+		return nil, &daemon.UsageError{Err: err}
 	}
 	out.File = row.Bundle
 	held, err := readBundle(row.Bundle)

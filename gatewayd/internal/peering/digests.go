@@ -251,6 +251,8 @@ type PeerStatus struct {
 	Acked                        bool
 	Entries                      int
 	RTT                          time.Duration
+	Skew                         time.Duration // how far its clock is ahead of ours, by its last HELLO
+	HeldUntil                    time.Time     // two gateways seem to run with its identity: none is accepted before
 	Err                          string
 }
 
@@ -264,7 +266,7 @@ func (p *Peering) Status() []PeerStatus {
 	for _, n := range s.Neighbours {
 		st := PeerStatus{
 			Domain: n.Domain, Gateway: n.Gateway, Role: n.Role.String(), State: strings.ToLower(n.State.String()), Acked: n.Acked,
-			Entries: n.Received, RTT: n.RTT,
+			Entries: n.Received, RTT: n.RTT, Skew: n.Skew, HeldUntil: n.HeldUntil,
 		}
 		if r := p.row(n.Domain); r != nil {
 			if err := r.lastErr.Load(); err != nil && n.State != replica.Established {
