@@ -132,7 +132,8 @@ func spokes(t *testing.T, c *clock) (home, hub, far *statusSide) {
 	set(t, home.side, provider)
 	set(t, far.side, provider)
 	until(t, "home and far are introduced", func() bool {
-		return home.DomainOf(string(df.Gateway)) != "" && far.DomainOf(string(dh.Gateway)) != ""
+		return home.DomainOf(string(df.Gateway)) != "" && far.DomainOf(string(dh.Gateway)) != "" &&
+			home.linkOf(dt.Name) != nil && far.linkOf(dt.Name) != nil && hub.linkOf(dh.Name) != nil && hub.linkOf(df.Name) != nil
 	})
 	return home, hub, far
 }
