@@ -210,6 +210,20 @@ func LoadPeer(file string) (*Peer, error) {
 	if err := load(file, r); err != nil {
 		return nil, err
 	}
+	return r.finish(file)
+}
+
+// ParsePeer validates the text of a policy row that is to become file.
+func ParsePeer(file string, text []byte) (*Peer, error) {
+	r := &Peer{}
+	if err := decode(file, text, r); err != nil {
+		return nil, err
+	}
+	return r.finish(file)
+}
+
+// finish fills the defaults in and validates.
+func (r *Peer) finish(file string) (*Peer, error) {
 	r.Bundle = under(file, r.Bundle)
 	if r.Role == "" {
 		r.Role = "peer"

@@ -1,10 +1,17 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"agentgw/config"
 	"agentgw/gatewayd/internal/admin"
@@ -16,12 +23,22 @@ import (
 
 func peerCmd(o *options) *cobra.Command {
 	var in app.PeerOptions
+	var yes bool
 	add := &cobra.Command{
 		Use: "add --bundle FILE", Short: "trust a peer domain and exchange digests with it", Args: daemon.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.LoadGateway(o.Config)
 			if err != nil {
 				return &daemon.UsageError{Err: err}
+			}
+			if o.interactive(cmd) && !yes {
+				plan, err := app.PlanPeer(cfg, in)
+				if err != nil {
+					return err
+				}
+				if err := confirm(cmd.InOrStdin(), cmd.ErrOrStderr(), plan); err != nil {
+					return err
+				}
 			}
 			done, err := app.AddPeer(cfg, in)
 			if err != nil {
@@ -48,6 +65,7 @@ func peerCmd(o *options) *cobra.Command {
 	f.StringSliceVar(&in.Introduces, "introduces", nil, "domains whose bundles we take from it, such as *.example")
 	f.StringVar(&in.FirstUse, "first-use", "", "domains that it introduces: auto believes them at first sight, ask once approved (default: ask, where it may query for more than agw.discover)")
 	f.BoolVar(&in.Upstream, "upstream", false, "ask it as the last resort")
+	f.BoolVar(&yes, "yes", false, "do not ask on a terminal: the fingerprint was compared")
 	f.BoolVar(&in.Replace, "replace", false, "write the row anew where there is one: what was edited in it by hand is lost")
 	add.MarkFlagRequired("bundle")
 	ls := &cobra.Command{
@@ -72,7 +90,102 @@ func peerCmd(o *options) *cobra.Command {
 			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintf(w, "peer %s removed\n", args[0]) })
 		},
 	}
-	return daemon.Group("peer", "peer domains", add, ls, remove, approveCmd(o))
+	return daemon.Group("peer", "peer domains", add, ls, remove, approveCmd(o), explainCmd(o))
+}
+
+// interactive says whether somebody sits at a terminal to be asked.
+func (o *options) interactive(cmd *cobra.Command) bool {
+	f, ok := cmd.InOrStdin().(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// maxAnswer bounds what a question reads.
+const maxAnswer = 256
+
+// confirm shows what a policy row would do and asks. The answer is yes, or better the fingerprint as the peer's operator tells it.
+func confirm(in io.Reader, out io.Writer, p *app.PeerPlan) error {
+	fmt.Fprintf(out, "domain       %s\nfingerprint  %s\n\nwhat this allows:\n", p.Domain, p.Fingerprint)
+	for _, g := range p.Grants {
+		fmt.Fprintln(out, "  - "+g)
+	}
+	fmt.Fprint(out, "\nAsk the peer's operator for the fingerprint, by another way than the file came.\nTrust this domain? Type yes, or the fingerprint that you were told: ")
+	line, err := bufio.NewReader(io.LimitReader(in, maxAnswer)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	switch answer := strings.TrimSpace(line); {
+	case strings.EqualFold(answer, "yes"), strings.EqualFold(answer, p.Fingerprint):
+		return nil
+	case strings.HasPrefix(strings.ToLower(answer), "sha256:"):
+		return frame.Errorf(frame.TrustDenied, "the bundle is signed by %s, not by %s: it is not the peer's, do not use it", p.Fingerprint, answer)
+	}
+	return frame.Errorf(frame.TrustDenied, "%s is not added", p.Domain)
+}
+
+func explainCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "explain DOMAIN", Short: "what would pass between this domain and another, and why", Args: daemon.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			var e admin.Explanation
+			if err := c.Call(cmd.Context(), "/v1/peers/explain", admin.ExplainRequest{Domain: args[0]}, &e); err != nil {
+				return err
+			}
+			return o.Print(cmd.OutOrStdout(), e, func(w io.Writer) { printExplanation(w, e) })
+		},
+	}
+}
+
+func printExplanation(w io.Writer, e admin.Explanation) {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	line("domain", "%s (%s)", e.Domain, e.Kind)
+	if r := e.Row; r != nil {
+		line("row", "role %s, export %s, may_query [%s], introduces [%s], first_use %s", r.Role, r.Export, strings.Join(r.MayQuery, " "), strings.Join(r.Introduces, " "), r.FirstUse)
+	}
+	if b := e.Bundle; b != nil {
+		source := b.Source
+		if len(b.By) > 0 {
+			source += " by " + strings.Join(b.By, ", ")
+		}
+		line("bundle", "%d of %s, %s", b.Seq, b.Issued.Format(time.RFC3339), source)
+		line("signed by", "%s", b.Fingerprint)
+		if b.FetchedAt != nil {
+			line("fetched", "%s at %s %s", b.URL, b.FetchedAt.Format(time.RFC3339), b.FetchError)
+		}
+	}
+	if e.Missing != "" {
+		line("missing", "%s", e.Missing)
+	}
+	if s := e.Status; s != nil {
+		line("status list", "%d, %s %s", s.Seq, s.State, s.Why)
+	}
+	if h := e.HoldsOfOurs; h != nil {
+		line("it holds of us", "bundle %d%s, status list %d%s", h.BundleSeq, behind(h.BundleBehind), h.StatusSeq, behind(h.StatusBehind))
+	}
+	for _, p := range e.Pending {
+		line("pending", "%s %s", p.Domain, p.Fingerprint)
+	}
+	t.Flush()
+	if len(e.Verdicts) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t = table(w, "WHAT", "PASSES", "WHY")
+	for _, v := range e.Verdicts {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", v.What, map[bool]string{true: "yes", false: "no"}[v.Passes], v.Why)
+	}
+	t.Flush()
+}
+
+func behind(yes bool) string {
+	if yes {
+		return " (ours is newer)"
+	}
+	return ""
 }
 
 func approveCmd(o *options) *cobra.Command {
@@ -111,11 +224,14 @@ func (o *options) reload(cmd *cobra.Command, cfg *config.Gateway) (running bool,
 func printPeers(w io.Writer, rows []admin.PeerRow) {
 	t := table(w, "PEER", "ROLE", "STATE", "ACKED", "ENTRIES", "RTT", "CLOCK", "LAST ERROR")
 	for _, p := range rows {
-		rtt := "-"
+		rtt, clock := "-", "-"
+		if p.Gateway != "" {
+			clock = fmt.Sprintf("%+d s", p.ClockS)
+		}
 		if p.State == "up" {
 			rtt = fmt.Sprintf("%d ms", p.RTTMS)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%s\t%+d s\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, rtt, p.ClockS, p.Error)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%s\t%s\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, rtt, clock, p.Error)
 	}
 	t.Flush()
 }

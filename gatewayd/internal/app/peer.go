@@ -39,9 +39,17 @@ type PeerResult struct {
 	Running     bool   `json:"running"` // the running gateway uses it already
 }
 
-// AddPeer checks a peer's bundle against everything that is trusted already and writes its policy row with a copy of the
-// bundle beside it. A row of the same domain is replaced.
-func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
+// PeerPlan is what `gatewayd peer add` is about to do.
+type PeerPlan struct {
+	Domain, Fingerprint string
+	Grants              []string // what the row would allow, in words
+	raw                 []byte
+	row                 string // its text
+}
+
+// PlanPeer checks a peer's bundle against everything that is trusted already, and says what its row would allow. Nothing is
+// written.
+func PlanPeer(cfg *config.Gateway, o PeerOptions) (*PeerPlan, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -49,36 +57,48 @@ func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := b.Raw
-	fingerprint := identity.FingerprintText(b.Fingerprint)
-	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, fingerprint) {
-		return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, fingerprint, o.Fingerprint)
+	p := &PeerPlan{Domain: b.Domain, Fingerprint: identity.FingerprintText(b.Fingerprint), raw: b.Raw}
+	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, p.Fingerprint) {
+		return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, p.Fingerprint, o.Fingerprint)
 	}
-	if err := checkAgainstHome(cfg, raw, b.Domain); err != nil {
+	if err := checkAgainstHome(cfg, b.Raw, b.Domain); err != nil {
+		return nil, err
+	}
+	if file := rowFile(cfg, b.Domain); !o.Replace {
+		if _, err := os.Stat(file); err == nil {
+			return nil, daemon.Usagef("%s is there already: edit it, or give --replace", file)
+		}
+	}
+	p.row = peerYAML(b.Domain, p.Fingerprint, o)
+	row, err := config.ParsePeer(rowFile(cfg, b.Domain), []byte(p.row))
+	if err != nil {
+		return nil, &daemon.UsageError{Err: err}
+	}
+	p.Grants = grants(row)
+	return p, nil
+}
+
+func rowFile(cfg *config.Gateway, domain string) string {
+	return filepath.Join(cfg.PeersDir, domain+".yaml")
+}
+
+// AddPeer does what [PlanPeer] says: it writes the policy row with a copy of the bundle beside it.
+func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
+	p, err := PlanPeer(cfg, o)
+	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.PeersDir, 0o755); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(cfg.PeersDir, b.Domain+".yaml")
-	if _, err := os.Stat(file); err == nil && !o.Replace {
-		return nil, daemon.Usagef("%s is there already: edit it, or give --replace", file)
-	}
-	draft := file + ".new"
-	if err := os.WriteFile(draft, []byte(peerYAML(b.Domain, fingerprint, o)), 0o644); err != nil {
+	file := rowFile(cfg, p.Domain)
+	if err := renameio.WriteFile(filepath.Join(cfg.PeersDir, p.Domain+".bundle"), p.raw, 0o644); err != nil {
 		return nil, err
 	}
-	defer os.Remove(draft)
-	if _, err := config.LoadPeer(draft); err != nil {
-		return nil, &daemon.UsageError{Err: err}
-	}
-	if err := renameio.WriteFile(filepath.Join(cfg.PeersDir, b.Domain+".bundle"), raw, 0o644); err != nil {
+	if err := renameio.WriteFile(file, []byte(p.row), 0o644); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(draft, file); err != nil {
-		return nil, err
-	}
-	return &PeerResult{Domain: b.Domain, File: file, Fingerprint: fingerprint}, nil
+	return &PeerResult{Domain: p.Domain, File: file, Fingerprint: p.Fingerprint}, nil
 }
 
 // check names the flag that is wrong.

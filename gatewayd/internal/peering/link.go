@@ -5,11 +5,9 @@ import (
 	"crypto/x509"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"agentgw/cdsp"
-	"agentgw/cdsp/wire"
 	"agentgw/directory/semreq"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -31,8 +29,7 @@ type link struct {
 	conn    *endpoint.Conn
 	gateway string
 	domain  string
-	out     chan struct{}                     // slots for requests to it
-	held    atomic.Pointer[wire.TrustVersion] // what it said last that it holds of our own issuer
+	out     chan struct{} // slots for requests to it
 }
 
 // Gateway implements relay.Neighbour.
@@ -148,6 +145,7 @@ func (p *Peering) linkDown(l *link) {
 		return // it was never up: the dialler's back-off counts
 	}
 	delete(p.links, l.gateway)
+	delete(p.heldOfOurs, l.gateway)
 	if r := p.rows[l.domain]; r != nil {
 		select {
 		case r.wake <- struct{}{}:

@@ -145,15 +145,29 @@ func (p *Peering) trustTold(domain string) (out []wire.TrustVersion) {
 	return append(out, p.held(p.cfg.Trust.Own()))
 }
 
+// HoldsOfOurs is what a neighbouring domain said last that it holds of our own issuer.
+func (p *Peering) HoldsOfOurs(domain string) (wire.TrustVersion, bool) {
+	l := p.linkOf(domain)
+	if l == nil {
+		return wire.TrustVersion{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v, ok := p.heldOfOurs[l.gateway]
+	return v, ok
+}
+
 // onTrustHeld asks a neighbour for what it has newer of its own, and remembers what it holds of ours.
 func (p *Peering) onTrustHeld(gateway, domain string, held []wire.TrustVersion) {
 	theirs, own := p.cfg.Trust.Domain(domain), p.cfg.Trust.Own()
 	for _, v := range held {
 		switch {
 		case v.Issuer == own.Issuer:
-			if l := p.linkTo(gateway); l != nil {
-				l.held.Store(&v)
+			p.mu.Lock()
+			if len(p.heldOfOurs) < maxCounted {
+				p.heldOfOurs[gateway] = v
 			}
+			p.mu.Unlock()
 		case theirs != nil && v.Issuer == theirs.Issuer:
 			if have := p.held(theirs); v.BundleSeq > have.BundleSeq || p.cfg.Statuses != nil && v.StatusSeq > have.StatusSeq {
 				p.askAround(p.ctx, domain)
