@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"context"
+	"encoding/hex"
 	"log/slog"
 	"sync"
 	"time"
@@ -28,8 +29,8 @@ const (
 
 // Config of an [Agent].
 type Config struct {
-	AIC  string    // of this agent, canonical text
-	SPKI wire.Hash // of its key
+	AIC  string           // of this agent, canonical text
+	SPKI func() wire.Hash // of its key, as of now
 	// Keys finds the SAT keys (use 2) of the gateways of this agent's own domain.
 	Keys frame.KeyFunc
 	// DomainOf names the domain of an AIC; an agent knows its own domain, others may be empty.
@@ -142,6 +143,43 @@ func (a *Agent) Sessions() []*Session {
 		out = append(out, s)
 	}
 	return out
+}
+
+// RevokePeer ends every session with an AIC, and drops its offers: its domain has taken it out of service.
+func (a *Agent) RevokePeer(aic string, code frame.Code) {
+	a.mu.Lock()
+	a.offers.Drop(func(sat token.SAT) bool { return sat.Subject == aic })
+	a.mu.Unlock()
+	a.revoke(code, func(s *Session) bool { return s.remote.AIC == aic })
+}
+
+// RevokeSession ends one session, or drops its offer.
+func (a *Agent) RevokeSession(sid wire.ID, code frame.Code) {
+	a.mu.Lock()
+	a.offers.Drop(func(sat token.SAT) bool { return sat.Sid == sid })
+	a.mu.Unlock()
+	a.revoke(code, func(s *Session) bool { return s.sid == sid })
+}
+
+// RevokeIssuer ends every session, and drops every offer, whose token a gateway issued before a time (unix seconds).
+func (a *Agent) RevokeIssuer(gateway string, floor uint64, code frame.Code) {
+	old := func(issuer string, iat uint64) bool { return issuer == gateway && iat < floor }
+	a.mu.Lock()
+	a.offers.Drop(func(sat token.SAT) bool { return old(sat.Issuer, sat.Issued) })
+	a.mu.Unlock()
+	a.revoke(code, func(s *Session) bool { return old(s.issuer, s.issued) })
+}
+
+// RevokeAll ends every session: nobody who could tell which are still good has been heard of for too long.
+func (a *Agent) RevokeAll(code frame.Code) { a.revoke(code, func(*Session) bool { return true }) }
+
+func (a *Agent) revoke(code frame.Code, ends func(*Session) bool) {
+	for _, s := range a.Sessions() {
+		if ends(s) {
+			a.log.Info("session revoked", "sid", hex.EncodeToString(s.sid[:4]), "peer", s.remote.AIC, "code", code.String())
+			s.cut(code)
+		}
+	}
 }
 
 // Close ends every session with SHUTDOWN, refuses new ones, and returns after the goroutines of initiated sessions have ended.

@@ -38,6 +38,8 @@ type Session struct {
 	remote  session.Remote
 	cap     string
 	leader  bool
+	issuer  string            // gateway that minted its token
+	issued  uint64            // when, unix seconds
 	init    *wire.SessionInit // what a leader opens with
 
 	outbox   chan wire.Message
@@ -99,6 +101,17 @@ func (s *Session) Err() error {
 func (s *Session) Close(code frame.Code) {
 	s.step(session.Close{Code: code})
 	<-s.done
+}
+
+// cut ends the session and what runs in it at once.
+func (s *Session) cut(code frame.Code) {
+	s.step(session.Close{Code: code})
+	s.mu.Lock()
+	running := slices.Collect(maps.Keys(s.streams))
+	s.mu.Unlock()
+	for _, stream := range running {
+		stream.Reset(code)
+	}
 }
 
 // step gives the machine one event and carries out what comes of it. Frames are queued before the next event can be taken, so
@@ -354,7 +367,7 @@ func (a *Agent) initiate(ctx context.Context, conn *endpoint.Conn, sat []byte, o
 	if err != nil {
 		return nil, err
 	}
-	if err := session.CheckHeld(claims, a.cfg.AIC, a.cfg.SPKI, time.Now()); err != nil {
+	if err := session.CheckHeld(claims, a.cfg.AIC, a.cfg.SPKI(), time.Now()); err != nil {
 		return nil, err
 	}
 	remote, err := remoteOf(conn)
@@ -370,6 +383,7 @@ func (a *Agent) initiate(ctx context.Context, conn *endpoint.Conn, sat []byte, o
 	}
 	control.SetPriority(0, false)
 	s := a.newSession(conn, control, remote, configOf(claims, session.Leader, session.DefaultParams()))
+	s.issuer, s.issued = claims.Issuer, claims.Issued
 	s.init = &wire.SessionInit{
 		Version: wire.Version, Sid: s.sid, Initiator: a.cfg.AIC, Target: claims.Audience, Cap: claims.Cap, SAT: sat,
 		Params: session.DefaultParams(),
@@ -475,6 +489,7 @@ func (a *Agent) answer(conn *endpoint.Conn, use *usage, control *endpoint.Stream
 	control.SetPriority(0, false)
 	sat, presented, params, err := a.checkInit(init, remote)
 	s := a.newSession(conn, control, remote, configOf(sat, session.Partner, params))
+	s.issuer, s.issued = sat.Issuer, sat.Issued
 	s.sid = init.Sid
 	if err == nil {
 		err = a.register(s, sat, presented)

@@ -87,7 +87,7 @@ func (n *net2) side(d *identitytest.Domain, conn net.PacketConn, handler Handler
 	id := d.AIC(n.t)
 	cert := d.Certificate(n.t, id)
 	trust := d.Trust(n.t) // an agent knows the bundle of its own domain, no other
-	cfg := Config{AIC: string(id), SPKI: sha256.Sum256(cert.Leaf.RawSubjectPublicKeyInfo), Keys: trust.Keys(identity.UseSAT), DomainOf: trust.DomainOf, Handler: handler}
+	cfg := Config{AIC: string(id), SPKI: func() wire.Hash { return sha256.Sum256(cert.Leaf.RawSubjectPublicKeyInfo) }, Keys: trust.Keys(identity.UseSAT), DomainOf: trust.DomainOf, Handler: handler}
 	if change != nil {
 		change(&cfg)
 	}
@@ -110,7 +110,7 @@ func (n *net2) mint(change func(*token.SAT)) []byte {
 	n.n++
 	sat := token.SAT{
 		Issuer: string(n.domB.Gateway), Subject: n.a.AIC(), Audience: n.b.AIC(), Issued: uint64(time.Now().Unix()), ID: wire.ID{1, n.n},
-		Confirm: token.Confirm{SPKI: n.a.cfg.SPKI}, Scope: []string{"acps.skill.invoke:" + skill}, TargetSPKI: n.b.cfg.SPKI, Sid: wire.ID{2, n.n},
+		Confirm: token.Confirm{SPKI: n.a.cfg.SPKI()}, Scope: []string{"acps.skill.invoke:" + skill}, TargetSPKI: n.b.cfg.SPKI(), Sid: wire.ID{2, n.n},
 		Cap: n.cap(), Txn: wire.ID{3},
 	}
 	if change != nil {

@@ -37,7 +37,7 @@ func run() int {
 	cli, root := daemon.NewCLI("agentd", "daemon beside the agents of a machine")
 	o := &options{CLI: cli}
 	root.PersistentFlags().StringVar(&o.agent, "agent", "", "which of its agents the call is for (default: the only one)")
-	root.AddCommand(enrolCmd(o), runCmd(o), resolveCmd(o), taskCmd(o), statusCmd(o))
+	root.AddCommand(enrolCmd(o), runCmd(o), resolveCmd(o), taskCmd(o), statusCmd(o), updateCmd(o), rekeyCmd(o), deregisterCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 
@@ -72,8 +72,11 @@ func enrolCmd(o *options) *cobra.Command {
 				}
 				in.Token = text
 			}
-			if in.Token == "" {
-				return daemon.Usagef("no token: give --token-file FILE, --token-file - for standard input, or AGENTD_TOKEN")
+			if in.Token == "" && in.Gateway == "" && in.GatewayPin == "" {
+				return daemon.Usagef("no token: give --token-file FILE, --token-file - for standard input, or AGENTD_TOKEN; where an operator approves, --gateway and --gateway-pin")
+			}
+			in.Waiting = func(request string, again time.Duration) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "request %s waits for approval (gatewayd agents approve %s); asking again in %s\n", request, request, again)
 			}
 			if in.Dir == "" {
 				in.Dir = filepath.Dir(o.Config)
@@ -108,6 +111,10 @@ func enrolCmd(o *options) *cobra.Command {
 	f.StringVar(&in.Name, "name", "", "local name of the agent")
 	f.StringVar(&in.ACS, "acs", "", "file of the draft capability specification (ACS, JSON)")
 	f.StringVar(&tokenFile, "token-file", "", "file of the enrolment token, - for standard input (default: AGENTD_TOKEN)")
+	f.StringVar(&in.Gateway, "gateway", "", "host:port of the gateway, where an operator or a rule decides instead of a token")
+	f.StringVar(&in.GatewayPin, "gateway-pin", "", "sha256:… of that gateway's key, as its operator told you (`gatewayd status`)")
+	f.DurationVar(&in.Wait, "wait", 24*time.Hour, "how long to wait for an operator's approval")
+	f.BoolVar(&in.Replace, "replace", false, "give an agent of this name a new identity; what it had is kept beside it")
 	f.StringVar(&in.Visibility, "visibility", "public", "who may find it: public, listed, domain or private")
 	f.StringSliceVar(&in.Allow, "allow", nil, "domains, with --visibility listed")
 	f.StringVar(&in.Listen, "listen", "[::]:4434", "UDP address for sessions, when agentd.yaml is written")
@@ -116,6 +123,73 @@ func enrolCmd(o *options) *cobra.Command {
 	cmd.MarkFlagRequired("name")
 	cmd.MarkFlagRequired("acs")
 	return cmd
+}
+
+func updateCmd(o *options) *cobra.Command {
+	var in local.UpdateRequest
+	var file string
+	cmd := &cobra.Command{
+		Use: "update --acs FILE", Short: "replace an agent's capability specification", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			in.Agent, in.ACS = o.agent, string(raw)
+			var out local.UpdateAnswer
+			if err := c.Call(cmd.Context(), "/v1/agent/update", in, &out); err != nil {
+				return err
+			}
+			return o.Print(cmd.OutOrStdout(), out, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is at version %d\n", out.AIC, out.Version)
+				for _, c := range out.Capabilities {
+					fmt.Fprintf(w, "offers   %s\n", c)
+				}
+				for _, r := range out.Removed {
+					fmt.Fprintf(w, "not granted: %s\n", r)
+				}
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&file, "acs", "", "file of the new capability specification (ACS, JSON), whole")
+	f.StringVar(&in.Visibility, "visibility", "", "who may find it: public, listed, domain or private (default: as it was)")
+	f.StringSliceVar(&in.Allow, "allow", nil, "domains, with --visibility listed")
+	cmd.MarkFlagRequired("acs")
+	return cmd
+}
+
+func rekeyCmd(o *options) *cobra.Command {
+	return o.agentVerb("rekey", "give an agent a new key under its AIC", "/v1/agent/rekey", "has a new key", &local.AgentRequest{})
+}
+
+func deregisterCmd(o *options) *cobra.Command {
+	in := &local.AgentRequest{}
+	cmd := o.agentVerb("deregister", "end an agent's registration for good; its AIC is never used again", "/v1/agent/deregister", "is registered no more", in)
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "kept with the tombstone")
+	return cmd
+}
+
+// agentVerb is a verb that asks the daemon one thing about one agent.
+func (o *options) agentVerb(use, short, path, done string, in *local.AgentRequest) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			in.Agent = o.agent
+			if err := c.Call(cmd.Context(), path, in, &local.None{}); err != nil {
+				return err
+			}
+			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "agent %s %s\n", or(in.Agent, "of this daemon"), done) })
+		},
+	}
 }
 
 func runCmd(o *options) *cobra.Command {

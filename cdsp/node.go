@@ -16,13 +16,13 @@ import (
 
 // Config is what a Node is made of. Everything but Timers, Limits, the callbacks about trust and Log is needed.
 type Config struct {
-	Gateway string        // AIC of this gateway
-	Domain  string        // its Agent Autonomous Domain
-	BootID  wire.ID16     // random, new at every start
-	Epoch   uint64        // unix milliseconds of this start
-	OEpoch  uint64        // epoch of the own digests, unix milliseconds: larger than any before and persisted already
-	Signer  frame.Signer  // key of use 1
-	Keys    frame.KeyFunc // keys of use 1 of all accepted bundles; called by Run's goroutine
+	Gateway string              // AIC of this gateway
+	Domain  string              // its Agent Autonomous Domain
+	BootID  wire.ID16           // random, new at every start
+	Epoch   uint64              // unix milliseconds of this start
+	OEpoch  uint64              // epoch of the own digests, unix milliseconds: larger than any before and persisted already
+	Signer  func() frame.Signer // key of use 1, as of now
+	Keys    frame.KeyFunc       // keys of use 1 of all accepted bundles; called by Run's goroutine
 	Timers  replica.Timers
 	Limits  replica.Limits
 

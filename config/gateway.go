@@ -22,12 +22,14 @@ type Gateway struct {
 	Advertise []string `yaml:"advertise"` // host:port that enrolment tokens name; default: listen
 	Control   string   `yaml:"control"`   // Unix socket for this daemon's verbs
 	PeersDir  string   `yaml:"peers_dir"` // one policy row a file, written by `peer add`
-	Lab       bool     `yaml:"lab"`       // admits loopback addresses as endpoints of agents
+	Lab       bool     `yaml:"lab"`       // admits loopback addresses as endpoints of agents, and lifetimes from a second on
 	// AllowPrivate lets what peers name for fetching, such as bundle URLs, lead into private networks
-	AllowPrivate bool   `yaml:"allow_private"`
-	AIC          AIC    `yaml:"aic"`
-	Log          Log    `yaml:"log"`
-	Limits       Limits `yaml:"limits"`
+	AllowPrivate bool     `yaml:"allow_private"`
+	Roles        []string `yaml:"roles"` // gateway, amc; default both
+	AIC          AIC      `yaml:"aic"`
+	AMC          AMC      `yaml:"amc"`
+	Log          Log      `yaml:"log"`
+	Limits       Limits   `yaml:"limits"`
 }
 
 // AIC says how identity codes are made (FORMATS: prefix.version.arsp.vendor.ontology.entity.check).
@@ -81,6 +83,12 @@ func (g *Gateway) defaults(file string) {
 	set(&g.PeersDir, "peers.d")
 	set(&g.Listen, "[::]:4433")
 	set(&g.AIC.Vendor, "1")
+	if g.Roles == nil {
+		g.Roles = []string{RoleGateway, RoleAMC}
+	}
+	if g.AMC.Deciders == nil {
+		g.AMC.Deciders = []string{"token"}
+	}
 	g.Log.defaults()
 	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir} {
 		*p = under(file, *p)
@@ -120,6 +128,7 @@ func (g *Gateway) validate(file string) error {
 	if g.Limits.MaxSessionS < 0 || g.Limits.MaxSessionS > 28800 {
 		p.add("limits.max_session_seconds", "%d is not 1 to 28800", g.Limits.MaxSessionS)
 	}
+	g.AMC.validate(p, g)
 	return p.err()
 }
 

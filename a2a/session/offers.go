@@ -124,6 +124,15 @@ func (o *Offers) Admits(remote Remote, now time.Time) bool {
 	return false
 }
 
+// Drop forgets the outstanding offers that match.
+func (o *Offers) Drop(match func(token.SAT) bool) {
+	for id, of := range o.open {
+		if match(of.sat) {
+			delete(o.open, id)
+		}
+	}
+}
+
 // Find is the outstanding offer whose session has this server name.
 func (o *Offers) Find(serverName string, now time.Time) (token.SAT, bool) {
 	o.expire(now)

@@ -115,7 +115,7 @@ func (node *Node) start() {
 	epoch := uint64(n.Now.UnixMilli()) + node.boots
 	node.Replica = replica.New(replica.Config{
 		Gateway: node.Name, Domain: node.Domain, BootID: wire.ID16(boot[:16]), Epoch: epoch, OEpoch: epoch,
-		Signer: node.key, Keys: node.keys, Random: n.rng.Uint64,
+		Signer: node.key.Always(), Keys: node.keys, Random: n.rng.Uint64,
 	}, n.Now)
 	node.step(replica.SetNeighbours{Rows: node.Rows})
 	node.step(replica.SetOwn{Groups: node.groups})

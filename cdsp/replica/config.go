@@ -12,12 +12,12 @@ import (
 
 // Config is what a Replica is made of.
 type Config struct {
-	Gateway string       // AIC of this gateway
-	Domain  string       // its Agent Autonomous Domain
-	BootID  wire.ID16    // new at every start
-	Epoch   uint64       // unix milliseconds, larger than at any start before: tables are in memory
-	OEpoch  uint64       // epoch of the own digests, unix milliseconds, persisted before it is handed in
-	Signer  frame.Signer // key of use 1
+	Gateway string              // AIC of this gateway
+	Domain  string              // its Agent Autonomous Domain
+	BootID  wire.ID16           // new at every start
+	Epoch   uint64              // unix milliseconds, larger than at any start before: tables are in memory
+	OEpoch  uint64              // epoch of the own digests, unix milliseconds, persisted before it is handed in
+	Signer  func() frame.Signer // key of use 1, as of now
 	Keys    frame.KeyFunc
 	// Trust is what HELLO and KEEPALIVE tell a neighbouring domain of the bundles and status lists held here, its own first,
 	// at most [wire.MaxTrust]; nil tells nothing.

@@ -214,7 +214,7 @@ func (r *Replica) signBatch(now time.Time, items []*ownItem) error {
 	for i, it := range items {
 		wireItems[i] = it.item
 	}
-	raw, err := body.Sign(r.cfg.Signer, wireItems)
+	raw, err := body.Sign(r.cfg.Signer(), wireItems)
 	if err != nil {
 		return err
 	}

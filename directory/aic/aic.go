@@ -14,9 +14,11 @@
 package aic
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"strings"
 )
 
@@ -156,6 +158,12 @@ func (a AIC) ARSPKey() string {
 	return strings.Join(part[:levelVendor], ".")
 }
 
+// Codes are the vendor index and the ontology serial of a parsed AIC.
+func (a AIC) Codes() (vendor, ontology string) {
+	part := strings.Split(string(a), ".")
+	return part[levelVendor], part[levelOntology]
+}
+
 // IsOntology says whether the AIC names a class of agents: its entity serial is zero, however many zeros that is.
 func (a AIC) IsOntology() bool {
 	part := strings.Split(string(a), ".")
@@ -205,6 +213,18 @@ func crc16(crc uint16, b []byte) uint16 {
 		}
 	}
 	return crc
+}
+
+// Index is the six-character code of a name, the same wherever it is computed: SHA-256 of it, modulo 36^6 in base 36; zero
+// becomes 1. It is how a domain gets its ARSP index, and a provider its vendor index.
+func Index(name string) string {
+	hash := sha256.Sum256([]byte(name))
+	n := new(big.Int).SetBytes(hash[:])
+	n.Mod(n, big.NewInt(36*36*36*36*36*36))
+	if n.Sign() == 0 {
+		n.SetInt64(1)
+	}
+	return strings.ToUpper(n.Text(36))
 }
 
 // RandomSerial draws an ontology or entity serial: nine base-36 characters, the first not 0 (46 bits). Serials are random and

@@ -12,18 +12,47 @@ import (
 	"agentgw/internal/frame"
 )
 
-// Draft kinds of ENROL.
-const DraftACS = 0
+// Draft kinds of ENROL and ACS_PUT.
+const (
+	DraftACS     = 0
+	DraftGateway = 2 // the sender is a gateway that joins the domain, and the draft a [GatewayDraft]; only an AMC takes it
+)
+
+// GatewayDraft is what a gateway says of itself when it joins, and again when its keys change: deterministic CBOR in the place
+// of an ACS.
+type GatewayDraft struct {
+	Keys      []GatewayKey `cbor:"1,keyasint"`
+	Addresses []HostPort   `cbor:"2,keyasint,omitempty"` // where agents reach it
+}
+
+// GatewayKey is one signing key of a gateway. Its owner is who sends it.
+type GatewayKey struct {
+	_         struct{} `cbor:",toarray"`
+	Use       uint8
+	Public    []byte // Ed25519
+	NotBefore uint64
+	NotAfter  uint64
+}
+
+// GatewayCodes is what a gateway that has joined needs to make AICs: in the place of the authoritative ACS.
+type GatewayCodes struct {
+	Prefix string `cbor:"1,keyasint"`
+	ARSP   string `cbor:"2,keyasint"`
+	Vendor string `cbor:"3,keyasint"`
+	Salt   []byte `cbor:"4,keyasint"`
+	Domain string `cbor:"5,keyasint"`
+}
 
 // Enrol is ENROL (0x60): token, certificate request and draft ACS.
 type Enrol struct {
-	Secret     []byte   `cbor:"1,keyasint"` // of the enrolment token, 32 bytes
-	CSR        []byte   `cbor:"2,keyasint"` // DER
-	Draft      []byte   `cbor:"3,keyasint"` // JSON
+	Secret     []byte   `cbor:"1,keyasint,omitempty"` // of the enrolment token, 32 bytes; absent where a person or a rule decides
+	CSR        []byte   `cbor:"2,keyasint"`           // DER
+	Draft      []byte   `cbor:"3,keyasint"`           // JSON
 	DraftKind  uint8    `cbor:"4,keyasint,omitempty"`
 	Scope      []string `cbor:"5,keyasint,omitempty"` // what the agent wants to be allowed; absent asks for the token's whole scope
 	Visibility uint8    `cbor:"6,keyasint,omitempty"` // directory.Visibility
 	Allow      []string `cbor:"7,keyasint,omitempty"` // domains, with visibility listed
+	PendingID  []byte   `cbor:"8,keyasint,omitempty"` // asks again after 4B
 }
 
 // FrameType is ENROL.
@@ -36,27 +65,31 @@ type Removed struct {
 	Code frame.Code
 }
 
-// Enrolled is ENROLLED (0x62). A refusal is an [Answer] instead.
+// Enrolled is ENROLLED (0x62). With code 4B it carries 10 and 11 only: ask again with that id. A refusal is an [Answer] instead.
 type Enrolled struct {
 	Code         frame.Code `cbor:"1,keyasint"`
-	AIC          string     `cbor:"2,keyasint"`
+	AIC          string     `cbor:"2,keyasint,omitempty"`
 	Caps         []string   `cbor:"3,keyasint,omitempty"`
-	Chain        [][]byte   `cbor:"4,keyasint"`
-	Bundle       []byte     `cbor:"5,keyasint"`
-	ACS          []byte     `cbor:"6,keyasint"`
-	EntryVersion uint64     `cbor:"7,keyasint"`
-	Grant        []byte     `cbor:"8,keyasint"`
+	Chain        [][]byte   `cbor:"4,keyasint,omitempty"`
+	Bundle       []byte     `cbor:"5,keyasint,omitempty"`
+	ACS          []byte     `cbor:"6,keyasint,omitempty"`
+	EntryVersion uint64     `cbor:"7,keyasint,omitempty"`
+	Grant        []byte     `cbor:"8,keyasint,omitempty"`
 	Removed      []Removed  `cbor:"9,keyasint,omitempty"`
+	PendingID    []byte     `cbor:"10,keyasint,omitempty"`
+	RetryAfterMS uint64     `cbor:"11,keyasint,omitempty"`
 }
 
 // FrameType is ENROLLED.
 func (*Enrolled) FrameType() frame.Type { return frame.Enrolled }
 
-// Renew is RENEW (0x6E): the next certificate for a registered agent over the key that it has. It comes on a connection
-// under the current certificate, or, when that has expired, on one that is self-signed over the same key.
+// Renew is RENEW (0x6E): the next certificate for a registered agent, over the key that it has or over a new one. It comes on
+// a connection under the current certificate, or, when that has expired, on one that is self-signed over the same key. A
+// gateway hands it to its AMC; the first issue of an agent names its grant.
 type Renew struct {
 	AIC string `cbor:"1,keyasint"`
-	CSR []byte `cbor:"2,keyasint"` // DER
+	CSR []byte `cbor:"2,keyasint"`           // DER
+	JTI []byte `cbor:"3,keyasint,omitempty"` // of the grant; first issue only, gateway to AMC
 }
 
 // FrameType is RENEW.
@@ -67,6 +100,7 @@ type Credential struct {
 	Code   frame.Code `cbor:"1,keyasint"`
 	Chain  [][]byte   `cbor:"2,keyasint"`
 	Bundle []byte     `cbor:"3,keyasint"`
+	Grant  []byte     `cbor:"4,keyasint,omitempty"` // signed, with the AIC; when it is another one than before
 }
 
 // FrameType is CREDENTIAL.
@@ -81,8 +115,20 @@ type Attach struct {
 	ACSHash      []byte            `cbor:"5,keyasint,omitempty"`
 	Capacity     uint8             `cbor:"6,keyasint,omitempty"` // share free, 255 = all
 	Grant        []byte            `cbor:"7,keyasint,omitempty"`
+	Trust        []TrustHeld       `cbor:"8,keyasint,omitempty"`
 	Now          uint64            `cbor:"9,keyasint"`
 }
+
+// TrustHeld is what somebody holds of an issuer: what is newer is sent.
+type TrustHeld struct {
+	_         struct{} `cbor:",toarray"`
+	Issuer    string   // AIC of an AMC
+	BundleSeq uint64
+	StatusSeq uint64
+}
+
+// MaxTrustHeld bounds the list.
+const MaxTrustHeld = 8
 
 // FrameType is ATTACH.
 func (*Attach) FrameType() frame.Type { return frame.Attach }

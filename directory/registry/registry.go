@@ -213,6 +213,29 @@ func (r *Registry) Withdraw(ctx context.Context, aic, reason string, now time.Ti
 	return r.end(ctx, aic, directory.Withdrawn, reason, now)
 }
 
+// Revoke ends an entry whose agent's credentials have been revoked.
+func (r *Registry) Revoke(ctx context.Context, aic, reason string, now time.Time) error {
+	return r.end(ctx, aic, directory.Revoked, reason, now)
+}
+
+// SetState moves an entry to a state that is not terminal, whatever its version is. One that is there already stays as it is.
+func (r *Registry) SetState(ctx context.Context, aic string, state directory.State, now time.Time) error {
+	for range setStateTries {
+		e, err := r.Get(aic)
+		if err != nil || e.State == state {
+			return err
+		}
+		e.State = state
+		if _, err = r.Update(ctx, e, now); !errors.Is(err, directory.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("set %s to %v: it changes all the time: %w", aic, state, directory.ErrConflict)
+}
+
+// setStateTries is far more than a second writer could cause at once.
+const setStateTries = 16
+
 // Expire ends what is due at now and returns the AICs. An entry that cannot be ended does not keep others from it.
 func (r *Registry) Expire(ctx context.Context, now time.Time) ([]string, error) {
 	const batch = 128

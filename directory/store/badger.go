@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -23,16 +25,40 @@ const openAttempts = 4
 
 // Open opens the directory database in a folder, and makes it if it is not there. Errors say what to do; nothing that might hold
 // data is ever deleted.
-func Open(dir string, log *slog.Logger) (*Store, error) {
-	db, lock, err := OpenDB(dir, schema, log)
+func Open(dir string, log *slog.Logger, opts ...Option) (*Store, error) {
+	db, lock, err := OpenDB(dir, schema, log, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("open the directory database in %s: %w", dir, err)
 	}
 	return newStore(&badgerBackend{db, lock}), nil
 }
 
+// An Option changes how a database is opened.
+type Option func(*settings)
+
+type settings struct {
+	key []byte // of the encryption at rest; empty: none
+}
+
+// WithEncryptionKey has everything that is written to the disk encrypted with AES under a key of 16, 24 or 32 octets; an empty key is no
+// encryption. A database keeps for life what it was made with: another key, or none, is refused. Badger does not authenticate what it
+// encrypts, so the folder's permissions still count.
+func WithEncryptionKey(key []byte) Option { return func(s *settings) { s.key = bytes.Clone(key) } }
+
+func settingsOf(opts []Option) (settings, error) {
+	var s settings
+	for _, o := range opts {
+		o(&s)
+	}
+	switch len(s.key) {
+	case 0, 16, 24, 32:
+		return s, nil
+	}
+	return s, fmt.Errorf("encryption key of %d octets: it must have 16, 24 or 32", len(s.key))
+}
+
 // profile is `dir` of the PROTOCOL documents: durable, all values in the tree, checksums verified when a table is read.
-func profile(dir string, magic uint16, log *slog.Logger) badger.Options {
+func profile(dir string, magic uint16, s settings, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithSyncWrites(true).
 		WithValueThreshold(1 << 20).
@@ -51,13 +77,18 @@ func profile(dir string, magic uint16, log *slog.Logger) badger.Options {
 		WithDetectConflicts(true).
 		WithCompactL0OnClose(true).
 		WithExternalMagic(magic).
+		WithEncryptionKey(s.key).
 		WithLogger(badgerLog{log})
 }
 
 // OpenDB opens a database with the profile that every durable database of this project has, under a lock of our own that is
 // released after the database is closed. magic names the schema: a folder of another one is refused. It is exported for the
 // agent's daemon, whose database has keys of its own.
-func OpenDB(dir string, magic uint16, log *slog.Logger) (*badger.DB, *os.File, error) {
+func OpenDB(dir string, magic uint16, log *slog.Logger, opts ...Option) (*badger.DB, *os.File, error) {
+	s, err := settingsOf(opts)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, err
 	}
@@ -65,7 +96,10 @@ func OpenDB(dir string, magic uint16, log *slog.Logger) (*badger.DB, *os.File, e
 	if err != nil {
 		return nil, nil, err
 	}
-	db, err := openUnderLock(dir, magic, log)
+	if err = checkRestored(dir); err != nil {
+		return nil, nil, errors.Join(err, lock.Close())
+	}
+	db, err := openUnderLock(dir, magic, s, log)
 	if err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
@@ -83,14 +117,17 @@ func takeLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-func openUnderLock(dir string, magic uint16, log *slog.Logger) (*badger.DB, error) {
+func openUnderLock(dir string, magic uint16, s settings, log *slog.Logger) (*badger.DB, error) {
+	if err := checkWhole(dir); err != nil {
+		return nil, err
+	}
 	var db *badger.DB
 	var err error
 	for range openAttempts {
 		if err = removeEmptyLogs(dir, log); err != nil {
 			return nil, err
 		}
-		if db, err = badger.Open(profile(dir, magic, log)); err == nil {
+		if db, err = badger.Open(profile(dir, magic, s, log)); err == nil {
 			return db, nil
 		}
 		// errors.Is(err, z.NewFile) is false for what Open returns; the text is all there is.
@@ -98,11 +135,39 @@ func openUnderLock(dir string, magic uint16, log *slog.Logger) (*badger.DB, erro
 			break
 		}
 	}
-	if strings.Contains(err.Error(), "external magic") {
+	switch {
+	case strings.Contains(err.Error(), "external magic"):
 		return nil, fmt.Errorf("it is not of schema %d, which this program reads; use the program that wrote it: %w", magic, err)
+	case errors.Is(err, badger.ErrEncryptionKeyMismatch) && len(s.key) == 0:
+		return nil, fmt.Errorf("it is encrypted, and no key is given; nothing was changed; give the key that it was made with: %w", err)
+	case errors.Is(err, badger.ErrEncryptionKeyMismatch):
+		return nil, fmt.Errorf("it was not made with this encryption key; nothing was changed; give the key that it was made with, or none "+
+			"if it was made without; to change it, back up with the old key and restore with the new: %w", err)
 	}
 	return nil, fmt.Errorf("it cannot be read and nothing was changed; check the disk, then restore the folder from a backup "+
 		"or move it away to begin anew: %w", err)
+}
+
+// checkWhole refuses a folder that has data and not the two files that say what they are: Badger would make these anew, and remove the
+// tables that they do not name.
+func checkWhole(dir string) error {
+	var missing []string
+	for _, name := range []string{badger.ManifestFilename, badger.KeyRegistryFileName} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, name)
+		} else if err != nil {
+			return err
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) == 0 {
+		return err
+	}
+	return fmt.Errorf("it has tables and no %s; nothing was changed; restore the folder from a backup or move it away to begin anew",
+		strings.Join(missing, " and no "))
 }
 
 // removeEmptyLogs removes write-ahead and value logs of no octets, which a killed process leaves and Badger refuses.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -25,6 +24,7 @@ const schema = 1
 //	chg/<be64 sequence>          the last changes                   Change, as CBOR
 //	n/chg                        sequence of the last change        be64
 //	tok/<hex SHA-256>            an enrolment token                 the caller's record
+//	amc/<kind>/<id>              a record of the AMC                the caller's record
 //	meta/<name>                  a small named value                the caller's value
 const (
 	prefixEntry  = "acs/"
@@ -36,13 +36,15 @@ const (
 	prefixChange = "chg/"
 	keySequence  = "n/chg"
 	prefixToken  = "tok/"
+	prefixAMC    = "amc/"
 	prefixMeta   = "meta/"
 )
 
+// MetaRecovering is the named value that a restored database has until its gateway has caught up: the encoded [Header] of the backup.
+const MetaRecovering = "recovering"
+
 // keepChanges is how many changes are kept; older ones go as new ones come.
 const keepChanges = 10_000
-
-func tokenKey(hash [32]byte) string { return prefixToken + hex.EncodeToString(hash[:]) }
 
 func changeKey(seq uint64) string { return prefixChange + be64(seq) }
 

@@ -317,48 +317,6 @@ func (s *Store) Reserve(ctx context.Context, aic string, at time.Time) error {
 	})
 }
 
-// PutToken stores the record of a new enrolment token under the hash of its secret, or returns ErrExists.
-func (s *Store) PutToken(ctx context.Context, hash [32]byte, record []byte) error {
-	if err := checkValue(record); err != nil {
-		return fmt.Errorf("put token: %w", err)
-	}
-	record = slices.Clone(record)
-	return s.write(ctx, func(r reader) ([]mutation, error) {
-		if _, err := r.get(tokenKey(hash)); err == nil {
-			return nil, fmt.Errorf("put token: %w", directory.ErrExists)
-		} else if !errors.Is(err, errAbsent) {
-			return nil, fmt.Errorf("put token: %w", err)
-		}
-		return []mutation{{tokenKey(hash), record}}, nil
-	})
-}
-
-// UseToken changes a token's record as one step that no other use can come between: use gets the record and returns the new one
-// (nil removes it) or an error, which leaves it as it is and is returned. ErrNotFound if there is none. use runs on the
-// committer: it must be quick, and it may run again, or in vain if the commit fails; only what it returned last counts.
-func (s *Store) UseToken(ctx context.Context, hash [32]byte, use func(record []byte) ([]byte, error)) error {
-	return s.write(ctx, func(r reader) ([]mutation, error) {
-		old, err := r.get(tokenKey(hash))
-		if errors.Is(err, errAbsent) {
-			return nil, fmt.Errorf("token: %w", directory.ErrNotFound)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read token: %w", err)
-		}
-		record, err := use(slices.Clone(old))
-		if err != nil {
-			return nil, err
-		}
-		if record == nil {
-			return []mutation{{tokenKey(hash), nil}}, nil
-		}
-		if err := checkValue(record); err != nil {
-			return nil, fmt.Errorf("use token: %w", err)
-		}
-		return []mutation{{tokenKey(hash), slices.Clone(record)}}, nil
-	})
-}
-
 // Meta is a small named value, or ErrNotFound.
 func (s *Store) Meta(name string) ([]byte, error) {
 	var value []byte

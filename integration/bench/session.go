@@ -29,6 +29,7 @@ import (
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 	"agentgw/internal/policy"
 )
 
@@ -40,7 +41,7 @@ const (
 // domain is what issues certificates and tokens in place of a gateway: sessions run without one.
 type domain struct {
 	name, arsp string
-	authority  *identity.Authority
+	authority  *pki.CA
 	gateway    aic.AIC
 	sat        frame.Signer
 	trust      *identity.Trust
@@ -49,7 +50,7 @@ type domain struct {
 
 func newDomain(name, arsp string) (*domain, error) {
 	now := time.Now()
-	authority, _, _, err := identity.NewAuthority(name, now)
+	authority, err := pki.New(pki.Options{Domain: name})
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func newDomain(name, arsp string) (*domain, error) {
 		return nil, err
 	}
 	b := identity.Bundle{
-		Domain: name, Seq: 1, Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{authority.Root.Raw},
+		Domain: name, Seq: 1, Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{authority.Root().Raw},
 		Prefixes: []string{d.gateway.ARSPKey()}, Issuer: string(issuer),
 	}
 	var signers [2]frame.Signer
@@ -98,7 +99,7 @@ func (d *domain) issue() (aic.AIC, tls.Certificate, error) {
 	if err != nil {
 		return "", tls.Certificate{}, err
 	}
-	chain, err := d.authority.Issue(identity.LeafProfile{AIC: id, Life: time.Hour}, key.Public(), time.Now())
+	chain, err := d.authority.Issue(pki.Profile{Kind: pki.Agent, AIC: id, Life: time.Hour}, key.Public(), time.Now())
 	if err != nil {
 		return "", tls.Certificate{}, err
 	}
@@ -108,7 +109,7 @@ func (d *domain) issue() (aic.AIC, tls.Certificate, error) {
 
 func (d *domain) config(id aic.AIC, cert tls.Certificate) a2a.Config {
 	return a2a.Config{
-		AIC: string(id), SPKI: sha256.Sum256(cert.Leaf.RawSubjectPublicKeyInfo), Keys: d.trust.Keys(identity.UseSAT), DomainOf: d.trust.DomainOf,
+		AIC: string(id), SPKI: func() wire.Hash { return sha256.Sum256(cert.Leaf.RawSubjectPublicKeyInfo) }, Keys: d.trust.Keys(identity.UseSAT), DomainOf: d.trust.DomainOf,
 	}
 }
 
@@ -140,7 +141,7 @@ func serveAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = offerByLine(d, me, cfg.SPKI, ep.Addr().String())
+	err = offerByLine(d, me, cfg.SPKI(), ep.Addr().String())
 	ctx, cancel := context.WithTimeout(ctx, proc.StopGrace)
 	defer cancel()
 	me.Close(ctx)
@@ -268,7 +269,8 @@ func (w *world) connect(ctx context.Context, c *child, d *domain, t target) (*pa
 }
 
 func (p *party) offered(c *child) ([]byte, token.SAT, error) {
-	line, err := c.ask(p.cfg.AIC + " " + hex.EncodeToString(p.cfg.SPKI[:]))
+	spki := p.cfg.SPKI()
+	line, err := c.ask(p.cfg.AIC + " " + hex.EncodeToString(spki[:]))
 	if err != nil {
 		return nil, token.SAT{}, err
 	}

@@ -20,6 +20,7 @@ const (
 	AADBundle = "dmsc-bundle/1" // trust bundle
 	AADGrant  = "dmsc-grant/1"  // authorization grant
 	AADStatus = "dmsc-status/1" // status list
+	AADAudit  = "dmsc-audit/1"  // checkpoint of an audit log
 )
 
 // KeyID names a signing key: the first 8 bytes of the SHA-256 of its public key.
@@ -44,6 +45,9 @@ func NewSigner(key ed25519.PrivateKey) Signer {
 
 // KeyID is the id that the signer writes as kid.
 func (s Signer) KeyID() KeyID { return s.kid }
+
+// Always is a source of signers that never changes: for those who ask anew each time because keys are replaced.
+func (s Signer) Always() func() Signer { return func() Signer { return s } }
 
 // Public is the signer's public key.
 func (s Signer) Public() ed25519.PublicKey { return s.key.Public().(ed25519.PublicKey) }

@@ -33,7 +33,7 @@ const algEdDSA = -8
 // Bounds of a bundle from outside.
 const (
 	MaxBundle      = 48 << 10
-	maxBundleKeys  = 64
+	maxBundleKeys  = 256
 	maxBundleRoots = 4
 	maxPrefixes    = 16
 	maxDomain      = 253
@@ -69,8 +69,14 @@ func NewBundleKey(s frame.Signer, owner aic.AIC, use Use, now time.Time, life ti
 	kid := s.KeyID()
 	return BundleKey{
 		KeyID: kid[:], Alg: algEdDSA, Public: s.Public(), Owner: string(owner), Use: use,
-		NotBefore: uint64(now.Add(-notBeforeSlack).Unix()), NotAfter: uint64(now.Add(life).Unix()),
+		NotBefore: uint64(now.Add(-NotBeforeSlack).Unix()), NotAfter: uint64(now.Add(life).Unix()),
 	}
+}
+
+// BundleKeyOf describes a key that another host signs with.
+func BundleKeyOf(public ed25519.PublicKey, owner aic.AIC, use Use, notBefore, notAfter uint64) BundleKey {
+	kid := frame.KeyIDOf(public)
+	return BundleKey{KeyID: kid[:], Alg: algEdDSA, Public: public, Owner: string(owner), Use: use, NotBefore: notBefore, NotAfter: notAfter}
 }
 
 // Sign makes the signed form.

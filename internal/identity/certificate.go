@@ -2,7 +2,6 @@ package identity
 
 import (
 	"crypto/x509"
-	"net/url"
 	"strings"
 	"time"
 
@@ -10,10 +9,13 @@ import (
 	"agentgw/internal/frame"
 )
 
+// NotBeforeSlack is how far back certificates and keys begin: a clock behind ours by this much still accepts a new one.
+const NotBeforeSlack = time.Minute
+
+// Bounds of the chain that a peer presents.
 const (
-	notBeforeSlack = time.Minute // a clock behind ours by this much still accepts a new certificate
-	maxChain       = 2           // leaf and issuing CA
-	maxChainBytes  = 4 << 10     // the first flight stays below three times the first packet
+	MaxChain      = 2       // leaf and issuing CA
+	MaxChainBytes = 4 << 10 // the first flight stays below three times the first packet
 )
 
 // AICOf reads the AIC of a leaf certificate: the one URI SAN `acps://<AIC>` and nothing else in that URI, equal to the CN.
@@ -65,11 +67,8 @@ func checkChainSize(chain []*x509.Certificate) error {
 	for _, c := range chain {
 		total += len(c.Raw)
 	}
-	if len(chain) == 0 || len(chain) > maxChain || total > maxChainBytes {
-		return frame.Errorf(frame.TrustDenied, "chain of %d certificates and %d bytes: at most %d and %d are accepted", len(chain), total, maxChain, maxChainBytes)
+	if len(chain) == 0 || len(chain) > MaxChain || total > MaxChainBytes {
+		return frame.Errorf(frame.TrustDenied, "chain of %d certificates and %d bytes: at most %d and %d are accepted", len(chain), total, MaxChain, MaxChainBytes)
 	}
 	return nil
 }
-
-// uris is the one SAN of an AIC.
-func uris(id aic.AIC) []*url.URL { return []*url.URL{{Scheme: "acps", Host: string(id)}} }

@@ -19,6 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"agentgw/internal/frame"
+	"agentgw/internal/secret"
 )
 
 // NewLeafKey makes a P-256 key for a certificate.
@@ -42,9 +43,9 @@ func SaveKey(path string, key crypto.Signer) error {
 	return savePEM(path, 0o600, pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// LoadKey reads a private key that [SaveKey] wrote.
+// LoadKey reads a private key that [SaveKey] wrote, or the service manager's credential of the same base name; see [secret.Read].
 func LoadKey(path string) (crypto.Signer, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := secret.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
@@ -140,7 +141,7 @@ func ParseCSR(der []byte) (*x509.CertificateRequest, error) {
 	if err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "certificate request cannot be parsed: %w", err)
 	}
-	if err := checkPublicKey(csr.PublicKey); err != nil {
+	if err := CheckPublicKey(csr.PublicKey); err != nil {
 		return nil, err
 	}
 	if err := csr.CheckSignature(); err != nil {
@@ -149,7 +150,8 @@ func ParseCSR(der []byte) (*x509.CertificateRequest, error) {
 	return csr, nil
 }
 
-func checkPublicKey(pub crypto.PublicKey) error {
+// CheckPublicKey accepts the keys that our certificates carry. Refusals carry [frame.ReqInvalid].
+func CheckPublicKey(pub crypto.PublicKey) error {
 	ec, ok := pub.(*ecdsa.PublicKey)
 	if !ok || ec.Curve != elliptic.P256() && ec.Curve != elliptic.P384() {
 		return frame.Errorf(frame.ReqInvalid, "key is too weak or of another kind: make it ECDSA P-256 (or P-384)")
@@ -162,7 +164,7 @@ func SelfSigned(key crypto.Signer) (tls.Certificate, error) {
 	now := time.Now()
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
-		NotBefore:    now.Add(-notBeforeSlack), NotAfter: now.Add(time.Hour),
+		NotBefore:    now.Add(-NotBeforeSlack), NotAfter: now.Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)

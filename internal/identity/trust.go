@@ -415,6 +415,6 @@ func VerifyPinned(spki [32]byte, now func() time.Time) func(tls.ConnectionState)
 
 // IsSelfSigned says whether a chain is a lone certificate signed by its own key, which proves possession of the key only.
 func IsSelfSigned(chain []*x509.Certificate) bool {
-	return len(chain) == 1 && len(chain[0].Raw) <= maxChainBytes &&
+	return len(chain) == 1 && len(chain[0].Raw) <= MaxChainBytes &&
 		chain[0].CheckSignature(chain[0].SignatureAlgorithm, chain[0].RawTBSCertificate, chain[0].Signature) == nil
 }

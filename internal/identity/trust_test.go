@@ -9,6 +9,7 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -347,6 +348,12 @@ func TestKeyFiles(t *testing.T) {
 	k, err := identity.LoadKey(filepath.Join(dir, "k"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "k"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := identity.LoadKey(filepath.Join(dir, "k")); err == nil {
+		t.Error("a key that everybody may read is loaded")
 	}
 	c, err := identity.LoadChain(filepath.Join(dir, "c"))
 	if err != nil || len(c) != 2 {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"agentgw/a2a"
@@ -37,17 +38,24 @@ type agent struct {
 	backend *backend.Stdio // nil: it only initiates
 	engine  *task.Engine
 	ep      *endpoint.Endpoint
+
+	updating sync.Mutex // one update of the ACS at a time; guards version
+	version  uint64     // of the entry, after an update
+
+	mu           sync.Mutex // guards capabilities
+	capabilities []string
 }
 
 func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB, listening func() []semreq.Endpoint, log *slog.Logger) (*agent, error) {
-	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, log: log.With("agent", c.Name)}
+	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, log: log.With("agent", c.Name), capabilities: cred.Capabilities}
 	if c.Stdio != nil {
 		a.backend = backend.New(backend.Config{
 			Command: c.Stdio.Command, Dir: c.Stdio.Dir, Env: c.Stdio.Env, MaxRun: c.MaxInRun, Log: a.log,
 		})
 	}
 	conf := a2a.Config{
-		AIC: cred.AIC, SPKI: cred.spki, Keys: cred.satKeys(), DomainOf: cred.trust.DomainOf, CapBound: a.bound, Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Log: a.log,
+		AIC: cred.AIC, SPKI: a.spki, Keys: cred.satKeys(), DomainOf: cred.trust.DomainOf, CapBound: a.bound, Status: a.standing,
+		Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Log: a.log,
 	}
 	if a.backend != nil {
 		conf.Handler = a
@@ -56,10 +64,11 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 		conf.Outcomes = db
 	}
 	a.a2a = a2a.New(conf)
+	dir := agentDir(stateDir, c.Name)
 	var err error
 	a.client, err = attach.New(attach.Config{
-		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, Renewed: cred.keep(stateDir, c.Name),
-		Grant: cred.grant, Trust: cred.trust,
+		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: keep(dir), KeepNext: keepNext(dir),
+		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: keepBundle(dir), Revoked: a.revoked,
 		Listening: func() []semreq.Endpoint {
 			if a.backend == nil {
 				return nil
@@ -75,6 +84,7 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 // run attaches the agent and keeps its program running until ctx ends.
 func (a *agent) run(ctx context.Context, goroutines interface{ Go(func()) }) {
 	goroutines.Go(func() { a.client.Run(ctx) })
+	goroutines.Go(func() { a.watchGateway(ctx) })
 	if a.backend != nil {
 		goroutines.Go(func() { a.backend.Run(ctx) })
 	}
@@ -85,10 +95,17 @@ func (a *agent) bound(capID string) error {
 	if a.backend == nil {
 		return frame.Errorf(frame.CapUnbound, "agent %s has no program behind it", a.name)
 	}
-	if !slices.Contains(a.cred.Capabilities, capID) {
+	if !slices.Contains(a.offers(), capID) {
 		return frame.Errorf(frame.CapUnbound, "%s is not a capability of agent %s", capID, a.name)
 	}
 	return nil
+}
+
+// offers are the agent's capabilities as its gateway publishes them.
+func (a *agent) offers() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.capabilities
 }
 
 func (a *agent) offered(_ [16]byte, sat []byte) frame.Code {
@@ -173,8 +190,8 @@ func (a *agent) provision(ctx context.Context, q task.Query, out *task.Result) (
 	if err != nil {
 		return nil, token.SAT{}, err
 	}
-	sid := local.NewID()
-	if req.Provision, err = frame.Marshal(semreq.Provision{SID: sid[:], ISPKI: a.cred.spki[:]}); err != nil {
+	sid, spki := local.NewID(), a.spki()
+	if req.Provision, err = frame.Marshal(semreq.Provision{SID: sid[:], ISPKI: spki[:]}); err != nil {
 		return nil, token.SAT{}, err
 	}
 	if at, ok := ctx.Deadline(); ok {
@@ -220,7 +237,7 @@ func (a *agent) status() local.AgentStatus {
 	attached, err := a.client.Attached()
 	s := local.AgentStatus{
 		Name: a.name, AIC: a.cred.AIC, Domain: a.cred.Domain, Gateway: a.cfg.Gateway, Attached: attached,
-		Capabilities: a.cred.Capabilities, Sessions: len(a.a2a.Sessions()), Backend: "none",
+		Capabilities: a.offers(), Sessions: len(a.a2a.Sessions()), Backend: "none",
 		CredentialUntil: a.client.Certificate().Leaf.NotAfter.UTC(),
 	}
 	if err != nil {

@@ -2,13 +2,16 @@ package app
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +26,7 @@ import (
 	"agentgw/internal/daemon"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
+	"agentgw/internal/identity"
 )
 
 // EnrolOptions is what `agentd enrol` is told.
@@ -31,6 +35,11 @@ type EnrolOptions struct {
 	Name       string
 	ACS        string // file of the draft
 	Token      string
+	Gateway    string                                    // host:port, without a token
+	GatewayPin string                                    // sha256:… of the gateway's key, without a token
+	Wait       time.Duration                             // for an operator's approval
+	Waiting    func(request string, again time.Duration) // told while it waits
+	Replace    bool                                      // an agent of this name whose credential is lost
 	Visibility string
 	Allow      []string
 	Listen     string
@@ -59,7 +68,7 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	if err := visibility.UnmarshalText([]byte(o.Visibility)); err != nil {
 		return nil, daemon.Usagef("visibility %q: use public, listed, domain or private", o.Visibility)
 	}
-	token, err := arp.ParseToken(o.Token)
+	token, err := o.token()
 	if err != nil {
 		return nil, &daemon.UsageError{Err: err}
 	}
@@ -78,17 +87,26 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	}
 	dir := agentDir(cfg.StateDir, o.Name)
 	if _, err := os.Stat(filepath.Join(dir, fileEnrolment)); err == nil {
-		return nil, daemon.Usagef("agent %s is enrolled already (%s): choose another --name, or remove that folder", o.Name, dir)
+		if !o.Replace {
+			return nil, daemon.Usagef("agent %s is enrolled already (%s): choose another --name, or give --replace for a new identity under this name", o.Name, dir)
+		}
+		if err := os.Rename(dir, fmt.Sprintf("%s.before-%d", dir, time.Now().Unix())); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	done, gateway, err := present(ctx, token, dir, draft, uint8(visibility), o.Allow)
+	done, gateway, err := o.present(ctx, token, dir, attach.Enrolment{Token: token, Draft: draft, Visibility: uint8(visibility), Allow: o.Allow})
 	if err != nil {
 		return nil, err
 	}
+	own, err := identity.ParseBundle(done.Bundle)
+	if err != nil {
+		return nil, fmt.Errorf("the gateway's bundle: %w", err)
+	}
 	e := enrolment{
-		AIC: done.AIC, Name: nameOf(done.ACS), Domain: token.Domain, Gateway: gateway, Capabilities: done.Caps,
+		AIC: done.AIC, Name: nameOf(done.ACS), Domain: own.Domain, Visibility: o.Visibility, Allow: o.Allow, Gateway: gateway, Capabilities: done.Caps,
 		EntryVersion: done.EntryVersion, EnrolledAt: time.Now().UTC(),
 	}
 	if err := save(dir, done, e); err != nil {
@@ -97,17 +115,40 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	if err := writeAgent(cfg, o, gateway); err != nil {
 		return nil, err
 	}
-	out := &EnrolResult{Name: o.Name, AIC: done.AIC, Domain: token.Domain, Gateway: gateway, Capabilities: done.Caps, Config: file}
+	out := &EnrolResult{Name: o.Name, AIC: done.AIC, Domain: own.Domain, Gateway: gateway, Capabilities: done.Caps, Config: file}
 	for _, r := range done.Removed {
 		out.Removed = append(out.Removed, r.Path)
 	}
 	return out, nil
 }
 
-// present makes the one exchange with the gateway over a socket of its own.
-func present(ctx context.Context, token arp.Token, dir string, draft []byte, visibility uint8, allow []string) (*arp.Enrolled, string, error) {
-	key, err := loadOrMakeKey(dir)
+// token is the one that was given, or, where a person or a rule decides, one that names the gateway and its key only.
+func (o EnrolOptions) token() (arp.Token, error) {
+	if o.Token != "" {
+		if o.Gateway != "" || o.GatewayPin != "" {
+			return arp.Token{}, errors.New("a token names the gateway and its key: leave out --gateway and --gateway-pin")
+		}
+		return arp.ParseToken(o.Token)
+	}
+	if o.Gateway == "" || o.GatewayPin == "" {
+		return arp.Token{}, errors.New("without a token --gateway HOST:PORT and --gateway-pin sha256:… are due: the operator shows them with `gatewayd status`")
+	}
+	pin, err := identity.ParseFingerprint(o.GatewayPin)
 	if err != nil {
+		return arp.Token{}, fmt.Errorf("--gateway-pin: %w", err)
+	}
+	if err := config.CheckHostPort(o.Gateway); err != nil {
+		return arp.Token{}, fmt.Errorf("--gateway: %w", err)
+	}
+	host, port, _ := net.SplitHostPort(o.Gateway)
+	n, err := strconv.ParseUint(port, 10, 16)
+	return arp.Token{GatewayPK: pin[:], Addresses: []arp.HostPort{{Host: host, Port: uint16(n)}}}, err
+}
+
+// present makes the exchange with the gateway over a socket of its own; while a person has to approve it, again and again.
+func (o EnrolOptions) present(ctx context.Context, token arp.Token, dir string, e attach.Enrolment) (*arp.Enrolled, string, error) {
+	var err error
+	if e.Key, err = loadOrMakeKey(dir); err != nil {
 		return nil, "", err
 	}
 	ep, err := endpoint.Open(endpoint.Config{Addr: ":0", Profile: endpoint.Agent})
@@ -119,7 +160,27 @@ func present(ctx context.Context, token arp.Token, dir string, draft []byte, vis
 		defer cancel()
 		ep.Close(ctx)
 	}()
-	return attach.Enrol(ctx, ep, attach.Enrolment{Token: token, Key: key, Draft: draft, Visibility: visibility, Allow: allow})
+	until := time.Now().Add(o.Wait)
+	for {
+		done, gateway, err := attach.Enrol(ctx, ep, e)
+		if err != nil || done.Code != frame.Pending {
+			return done, gateway, err
+		}
+		e.Pending = done.PendingID
+		again := min(max(time.Duration(done.RetryAfterMS)*time.Millisecond, time.Second), time.Minute)
+		request := hex.EncodeToString(done.PendingID)
+		if time.Now().Add(again).After(until) {
+			return nil, "", frame.Errorf(frame.Pending, "request %s waits for an operator's approval: run the same command again when it is approved", request)
+		}
+		if o.Waiting != nil {
+			o.Waiting(request, again)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, "", frame.Errorf(frame.Pending, "request %s still waits for an operator's approval: run the same command again", request)
+		case <-time.After(again):
+		}
+	}
 }
 
 func nameOf(doc []byte) string {

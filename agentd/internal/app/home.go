@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"agentgw/agentd/internal/attach"
 	"agentgw/directory/arp"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -21,6 +22,7 @@ import (
 // Files of an agent's folder, state_dir/agents/<name>.
 const (
 	fileKey       = "agent.key"
+	fileNextKey   = "agent.key.next" // of a re-key, until it is over
 	fileChain     = "agent.pem"
 	fileBundle    = "bundle.cbor"
 	fileACS       = "acs.json"
@@ -37,15 +39,18 @@ type enrolment struct {
 	Capabilities []string  `json:"capabilities"`
 	EntryVersion uint64    `json:"entry_version"`
 	EnrolledAt   time.Time `json:"enrolled_at"`
+	Visibility   string    `json:"visibility,omitempty"`
+	Allow        []string  `json:"allow,omitempty"`
 }
 
 // credential is an agent's folder as it is loaded at the start.
 type credential struct {
 	enrolment
 	certificate tls.Certificate
-	spki        [32]byte
+	next        crypto.Signer // of a re-key that was cut short, nil for none
 	grant       []byte
 	trust       *identity.Trust
+	statuses    *identity.Statuses
 }
 
 func agentDir(state, name string) string { return filepath.Join(state, "agents", name) }
@@ -69,19 +74,24 @@ func save(dir string, done *arp.Enrolled, e enrolment) error {
 	if err := identity.SaveChain(filepath.Join(dir, fileChain), done.Chain); err != nil {
 		return err
 	}
-	meta, err := json.MarshalIndent(e, "", "  ")
+	meta, err := e.encode()
 	if err != nil {
 		return err
 	}
 	for _, f := range []struct {
 		name string
 		data []byte
-	}{{fileBundle, done.Bundle}, {fileACS, done.ACS}, {fileGrant, done.Grant}, {fileEnrolment, append(meta, '\n')}} {
+	}{{fileBundle, done.Bundle}, {fileACS, done.ACS}, {fileGrant, done.Grant}, {fileEnrolment, meta}} {
 		if err := renameio.WriteFile(filepath.Join(dir, f.name), f.data, 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (e enrolment) encode() ([]byte, error) {
+	b, err := json.MarshalIndent(e, "", "  ")
+	return append(b, '\n'), err
 }
 
 func load(state, name string) (*credential, error) {
@@ -103,11 +113,14 @@ func load(state, name string) (*credential, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w", name, err)
 	}
-	if c.certificate, err = identity.TLSCertificate(chain, key); err != nil {
+	if c.next, err = identity.LoadKey(at(fileNextKey)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("agent %s: %w", name, err)
 	}
-	if c.spki, err = identity.SPKIHash(key.Public()); err != nil {
-		return nil, err
+	if c.certificate, err = identity.TLSCertificate(chain, key); err != nil && c.next != nil { // killed between the two files
+		c.certificate, err = identity.TLSCertificate(chain, c.next)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agent %s: %w", name, err)
 	}
 	if c.grant, err = os.ReadFile(at(fileGrant)); err != nil {
 		return nil, fmt.Errorf("agent %s: read grant: %w", name, err)
@@ -120,14 +133,40 @@ func load(state, name string) (*credential, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w", name, err)
 	}
+	c.statuses = identity.NewStatuses(c.trust, time.Now)
 	return c, nil
 }
 
-// keep writes a renewed chain into the agent's folder.
-func (c *credential) keep(state, name string) func(chain [][]byte) error {
-	return func(chain [][]byte) error {
-		return identity.SaveChain(filepath.Join(agentDir(state, name), fileChain), chain)
+// keep writes a renewed credential into the agent's folder. Of a re-key the key comes last: a start after a crash in between
+// finds the chain's key beside it.
+func keep(dir string) func(attach.Renewal) error {
+	return func(r attach.Renewal) error {
+		if r.Grant != nil {
+			if err := renameio.WriteFile(filepath.Join(dir, fileGrant), r.Grant, 0o600); err != nil {
+				return err
+			}
+		}
+		if err := identity.SaveChain(filepath.Join(dir, fileChain), r.Chain); err != nil || !r.ReKey {
+			return err
+		}
+		return os.Rename(filepath.Join(dir, fileNextKey), filepath.Join(dir, fileKey))
 	}
+}
+
+// keepNext writes the key of a re-key, or removes it.
+func keepNext(dir string) func(crypto.Signer) error {
+	file := filepath.Join(dir, fileNextKey)
+	return func(key crypto.Signer) error {
+		if key == nil {
+			return os.Remove(file)
+		}
+		return identity.SaveKey(file, key)
+	}
+}
+
+// keepBundle writes a renewed bundle.
+func keepBundle(dir string) func([]byte) error {
+	return func(raw []byte) error { return renameio.WriteFile(filepath.Join(dir, fileBundle), raw, 0o600) }
 }
 
 // satKeys are the keys with which the gateways of this agent's own domain sign session tokens.

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/identity/identitytest"
+	"agentgw/internal/pki"
 )
 
 // fake is a gateway that answers as a test tells it to.
@@ -30,15 +32,18 @@ type fake struct {
 	answer atomic.Value // func(*semreq.Request) *semreq.Response
 	enrol  atomic.Value // func(*arp.Enrol) frame.Message
 
-	acks    chan arp.OfferAck
-	kept    atomic.Int32 // renewed credentials that the agent has kept
-	mu      sync.Mutex
-	streams []*endpoint.Stream // control streams, the newest last
+	acks              chan arp.OfferAck
+	kept              atomic.Int32 // renewed credentials that the agent has kept
+	renewal           atomic.Pointer[Renewal]
+	nextKept, bundles atomic.Int32
+	revoked           chan *arp.SessionRevoke
+	mu                sync.Mutex
+	streams           []*endpoint.Stream // control streams, the newest last
 }
 
 func newFake(t *testing.T) *fake {
 	t.Helper()
-	f := &fake{t: t, domain: identitytest.New(t, "home.example", "A1"), acks: make(chan arp.OfferAck, 8)}
+	f := &fake{t: t, domain: identitytest.New(t, "home.example", "A1"), acks: make(chan arp.OfferAck, 8), revoked: make(chan *arp.SessionRevoke, 8)}
 	f.attach.Store(func(*arp.Attach) *arp.Attached { return &arp.Attached{KeepaliveMS: 20_000, OfflineMS: 45_000} })
 	cert := f.domain.Certificate(t, f.domain.Gateway)
 	var err error
@@ -102,7 +107,7 @@ func (f *fake) renew(payload []byte) frame.Message {
 	if err != nil {
 		return arp.Refusal(err)
 	}
-	chain, err := f.domain.Authority.Issue(identity.LeafProfile{AIC: aic.AIC(m.AIC), Life: time.Hour}, csr.PublicKey, time.Now())
+	chain, err := f.domain.Authority.Issue(pki.Profile{Kind: pki.Agent, AIC: aic.AIC(m.AIC), Life: time.Hour}, csr.PublicKey, time.Now())
 	if err != nil {
 		return arp.Refusal(err)
 	}
@@ -149,9 +154,13 @@ func (f *fake) clientWith(t *testing.T, id aic.AIC, cert tls.Certificate, offere
 	if err != nil {
 		t.Fatal(err)
 	}
+	trust := f.domain.Trust(t)
 	c, err := New(Config{
-		Endpoint: ep, Gateway: f.ep.Addr().String(), AIC: string(id), Certificate: cert, Trust: f.domain.Trust(t),
-		Renewed: func([][]byte) error { f.kept.Add(1); return nil },
+		Endpoint: ep, Gateway: f.ep.Addr().String(), AIC: string(id), Certificate: cert, Trust: trust, Statuses: identity.NewStatuses(trust, time.Now),
+		Renewed:    func(r Renewal) error { f.kept.Add(1); f.renewal.Store(&r); return nil },
+		KeepNext:   func(key crypto.Signer) error { f.nextKept.Add(1); return nil },
+		KeepBundle: func([]byte) error { f.bundles.Add(1); return nil },
+		Revoked:    func(m *arp.SessionRevoke) { f.revoked <- m },
 		Listening: func() []semreq.Endpoint {
 			return []semreq.Endpoint{{Host: "127.0.0.1", Port: 1, ALPN: frame.ALPNAgent}}
 		},
@@ -350,11 +359,11 @@ func TestAttachesAgain(t *testing.T) {
 
 // A certificate whose life is over, or soon will be, is renewed, and the next connection is made with the new one.
 func TestRenewal(t *testing.T) {
-	for name, life := range map[string]time.Duration{"near its end": 2 * time.Second, "expired": -30 * time.Second} {
+	for name, shift := range map[string]time.Duration{"near its end": 0, "expired": -32 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
 			id, key := f.domain.AIC(t), identitytest.NewKey(t)
-			chain, err := f.domain.Authority.Issue(identity.LeafProfile{AIC: id, Life: life}, key.Public(), time.Now())
+			chain, err := f.domain.Authority.Issue(pki.Profile{Kind: pki.Agent, AIC: id, Life: 2 * time.Second}, key.Public(), time.Now().Add(shift))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -476,5 +485,67 @@ func TestEnrol(t *testing.T) {
 	defer cancel()
 	if _, _, err := Enrol(ctx, ep, e); frame.CodeOf(err) != frame.UpstreamFailed {
 		t.Errorf("nobody at the address: %v", err)
+	}
+}
+
+// A re-key keeps the new key before anybody hears of it, and attaches with it.
+func TestReKeyKeepsTheKeyFirst(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	before, err := c.SPKI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReKey(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after, err := c.SPKI()
+	if err != nil || after == before {
+		t.Errorf("the key is the same, %v", err)
+	}
+	r := f.renewal.Load()
+	if f.nextKept.Load() != 1 || r == nil || !r.ReKey || r.Key == nil {
+		t.Errorf("next key kept %d times, renewal %+v", f.nextKept.Load(), r)
+	}
+}
+
+// What the gateway carries of the own domain's trust counts by its signatures alone.
+func TestTrustOfTheOwnDomainArrives(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	for f.newest() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	next := *f.domain.Bundle
+	next.Seq++
+	foreign := identitytest.New(t, "foreign.example", "F1")
+	bad := string(f.domain.AIC(t))
+	now := time.Now()
+	for _, m := range []frame.Message{
+		&arp.Bundle{Bundle: foreign.Raw}, &arp.Bundle{Bundle: f.domain.SignBundle(t, &next)}, &arp.Status{List: foreign.Status(t, 1, now)},
+		&arp.Status{List: f.domain.Status(t, 1, now, identity.StatusEntry{Subject: bad, State: identity.Suspended})},
+		&arp.SessionRevoke{Kind: arp.RevokeIssuer, Value: string(f.domain.Gateway), IatFloor: 7, Code: frame.Revoked},
+	} {
+		if err := f.newest().WriteMessage(5*time.Second, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []uint8{arp.RevokePeer, arp.RevokeIssuer} {
+		select {
+		case m := <-f.revoked:
+			if m.Kind != want || want == arp.RevokePeer && m.Value != bad {
+				t.Errorf("revoked %+v", m)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("nothing was revoked")
+		}
+	}
+	if seq := c.cfg.Trust.Own().Seq; seq != next.Seq || f.bundles.Load() != 1 {
+		t.Errorf("own bundle at %d, kept %d times", seq, f.bundles.Load())
+	}
+	if err := c.cfg.Statuses.Check(bad, nil); frame.CodeOf(err) != frame.CertStatus {
+		t.Errorf("a suspended agent is %v", err)
 	}
 }

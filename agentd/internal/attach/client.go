@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"crypto"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -33,10 +34,18 @@ type Config struct {
 	Gateway     string // host:port
 	AIC         string
 	Certificate tls.Certificate
-	// Renewed keeps a renewed chain, leaf first, over restarts. An error is logged; the running agent uses the chain anyway.
-	Renewed func(chain [][]byte) error
-	Grant   []byte
-	Trust   *identity.Trust
+	NextKey     crypto.Signer // of a re-key that was cut short, nil for none
+	// Renewed keeps a renewed credential over restarts. An error is logged; the running agent uses it anyway.
+	Renewed func(Renewal) error
+	// KeepNext keeps the key of a re-key before anybody hears of it; nil removes it.
+	KeepNext func(key crypto.Signer) error
+	Grant    []byte
+	Trust    *identity.Trust
+	Statuses *identity.Statuses
+	// KeepBundle keeps a newer bundle of the own domain over restarts.
+	KeepBundle func(raw []byte) error
+	// Revoked is told which sessions end now. It must not block.
+	Revoked func(m *arp.SessionRevoke)
 	// Listening is where this agent takes sessions now.
 	Listening func() []semreq.Endpoint
 	// Offered is shown a session token; its code is the acknowledgement. It must not block.
@@ -51,11 +60,15 @@ type Client struct {
 	boot [16]byte
 
 	certificate atomic.Pointer[tls.Certificate] // the current one
+	grant       atomic.Pointer[[]byte]          // that belongs to its key
+	renewing    sync.Mutex                      // one renewal or re-key at a time
 	switching   chan struct{}                   // holds a value when a renewed certificate waits to be attached with
 
 	mu      sync.Mutex // guards the rest
 	link    *link      // nil while detached
 	lastErr error
+	refused error           // why the credential is not renewed any more
+	since   time.Time       // detached since then; zero: attached
 	waiters []chan struct{} // closed at the next attachment
 }
 
@@ -69,8 +82,9 @@ type link struct {
 
 // New makes a client; it does nothing before Run.
 func New(cfg Config) (*Client, error) {
-	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1)}
+	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1), since: time.Now()}
 	c.certificate.Store(&cfg.Certificate)
+	c.grant.Store(&cfg.Grant)
 	_, err := rand.Read(c.boot[:])
 	return c, err
 }
@@ -82,6 +96,9 @@ func (c *Client) Certificate() tls.Certificate { return *c.certificate.Load() }
 func (c *Client) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
+	if c.cfg.NextKey != nil {
+		c.finishReKey(ctx)
+	}
 	running.Go(func() { c.keepFresh(ctx) })
 	wait := backoffMin
 	for ctx.Err() == nil {
@@ -143,8 +160,8 @@ func (c *Client) attach(ctx context.Context, l *link) (err error) {
 		return err
 	}
 	err = l.control.WriteMessage(writeTime, &arp.Attach{
-		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: 255, Grant: c.cfg.Grant,
-		Now: uint64(time.Now().Unix()),
+		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: 255, Grant: *c.grant.Load(),
+		Trust: c.held(), Now: uint64(time.Now().Unix()),
 	})
 	if err != nil {
 		return err
@@ -226,6 +243,30 @@ func (c *Client) receive(l *link, t frame.Type, payload []byte) error {
 		}
 		code := c.cfg.Offered([16]byte(o.CTI), o.SAT)
 		return l.send(&arp.OfferAck{CTI: o.CTI, Code: code, Endpoints: c.cfg.Listening()})
+	case frame.SessionRevoke:
+		var m arp.SessionRevoke
+		if err := frame.Unmarshal(payload, &m); err != nil {
+			return err
+		}
+		if err := m.Check(); err != nil {
+			return err
+		}
+		c.cfg.Revoked(&m)
+		return nil
+	case frame.BundleFrame:
+		var m arp.Bundle
+		if err := frame.Unmarshal(payload, &m); err != nil {
+			return err
+		}
+		c.takeBundle(m.Bundle)
+		return nil
+	case frame.StatusFrame:
+		var m arp.Status
+		if err := frame.Unmarshal(payload, &m); err != nil {
+			return err
+		}
+		c.takeStatus(m.List)
+		return nil
 	}
 	if t.Optional() {
 		return nil
@@ -252,7 +293,7 @@ func (c *Client) OfferUsed(cti [16]byte) {
 func (c *Client) setAttached(l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.link, c.lastErr = l, nil
+	c.link, c.lastErr, c.since = l, nil, time.Time{}
 	for _, w := range c.waiters {
 		close(w)
 	}
@@ -265,6 +306,9 @@ func (c *Client) setDetached(l *link, err error) {
 	defer c.mu.Unlock()
 	if c.link == l || c.alive() == nil {
 		c.link = nil
+		if c.since.IsZero() {
+			c.since = time.Now()
+		}
 	}
 	c.lastErr = err
 }
@@ -283,11 +327,25 @@ func (c *Client) alive() *link {
 	return c.link
 }
 
-// Attached says whether the agent is attached, and if not why.
+// Attached says whether the agent is attached, and if not why. A credential that is refused for good is the better reason.
 func (c *Client) Attached() (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.alive() != nil, c.lastErr
+	attached := c.alive() != nil
+	if !attached && c.refused != nil {
+		return false, c.refused
+	}
+	return attached, c.lastErr
+}
+
+// Away is how long the agent has been without its gateway.
+func (c *Client) Away() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() {
+		return 0
+	}
+	return time.Since(c.since)
 }
 
 // WaitAttached returns when the agent is attached, or with ctx.

@@ -1,6 +1,7 @@
 // Package attach is an agent's side towards its gateway (ALPN dmsc-ctl/1): enrolment, staying attached, and asking.
 //
-// [Enrol] needs nothing but a token and a key: the token names the gateway's key, and the agent trusts that one key. A
+// [Enrol] needs nothing but a token and a key: the token names the gateway's key, and the agent trusts that one key. Where a
+// domain enrols without tokens, its user names the gateway's key, and the request waits for a person. A
 // [Client] keeps one agent attached: it dials again with back-off when the connection goes, and queues nothing; a call made
 // while it is detached fails with a clear error within its own deadline.
 //
@@ -11,7 +12,6 @@ import (
 	"context"
 	"crypto"
 	"errors"
-	"fmt"
 	"time"
 
 	"agentgw/directory/arp"
@@ -33,6 +33,7 @@ type Enrolment struct {
 	Scope      []string
 	Visibility uint8
 	Allow      []string
+	Pending    []byte // asks again about a request that waits for approval
 }
 
 // Refused is a gateway's refusal with the places in the draft that it names.
@@ -53,7 +54,7 @@ func (r *Refused) Unwrap() error { return r.err }
 
 // Enrol presents e at the first address of the token that answers, and returns the credential with the address.
 func Enrol(ctx context.Context, ep *endpoint.Endpoint, e Enrolment) (*arp.Enrolled, string, error) {
-	if e.Token.Expired(time.Now()) {
+	if len(e.Token.Secret) > 0 && e.Token.Expired(time.Now()) {
 		return nil, "", frame.Errorf(frame.TokenExpired, "enrolment token expired at %s: ask the operator for a new one",
 			time.Unix(int64(e.Token.Exp), 0).UTC().Format(time.RFC3339))
 	}
@@ -83,34 +84,9 @@ func enrolOver(ctx context.Context, c *endpoint.Conn, e Enrolment) (*arp.Enrolle
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.Open(ctx, frame.StreamRegistration)
-	if err != nil {
-		return nil, err
-	}
-	err = s.WriteMessage(writeTime, &arp.Enrol{
+	out := new(arp.Enrolled)
+	return out, exchange(ctx, c, &arp.Enrol{
 		Secret: e.Token.Secret, CSR: csr, Draft: e.Draft, DraftKind: arp.DraftACS,
-		Scope: e.Scope, Visibility: e.Visibility, Allow: e.Allow,
-	})
-	if err != nil {
-		s.Reset(frame.Cancelled)
-		return nil, err
-	}
-	s.CloseWrite()
-	t, payload, err := s.ReadFrame(enrolTime)
-	if err != nil {
-		return nil, fmt.Errorf("wait for the gateway's answer: %w", err)
-	}
-	switch t {
-	case frame.Enrolled:
-		out := new(arp.Enrolled)
-		return out, frame.Unmarshal(payload, out)
-	case frame.Answer:
-		r := &Refused{}
-		if err := frame.Unmarshal(payload, &r.Answer); err != nil {
-			return nil, err
-		}
-		r.err = r.Err()
-		return nil, r
-	}
-	return nil, frame.Errorf(frame.UnexpectedFrame, "the gateway answered with %v", t)
+		Scope: e.Scope, Visibility: e.Visibility, Allow: e.Allow, PendingID: e.Pending,
+	}, frame.Enrolled, out)
 }

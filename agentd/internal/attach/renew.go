@@ -3,7 +3,9 @@ package attach
 import (
 	"context"
 	"crypto"
+	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	mrand "math/rand/v2"
 	"time"
 
@@ -18,6 +20,7 @@ const (
 	renewRetryMin = 10 * time.Second
 	renewFloor    = time.Second // between two attempts, however short a certificate's life is
 	renewLook     = time.Minute // between two looks at the clock
+	renewFinal    = 10 * time.Minute
 )
 
 // keepFresh renews the credential when half of its life is over, give or take a tenth. A renewal that does not succeed is
@@ -34,6 +37,7 @@ func (c *Client) keepFresh(ctx context.Context) {
 		leaf = c.Certificate().Leaf
 		life := leaf.NotAfter.Sub(leaf.NotBefore)
 		if err == nil {
+			c.setRefused(nil)
 			due, retry = renewAt(leaf), min(renewRetryMin, life/20)
 			c.log.Info("credential renewed", "until", leaf.NotAfter.UTC().Format(time.RFC3339))
 			continue
@@ -46,9 +50,22 @@ func (c *Client) keepFresh(ctx context.Context) {
 			level = c.log.Error
 		}
 		level("credential not renewed", "until", leaf.NotAfter.UTC().Format(time.RFC3339), "err", err)
+		if final(err) { // asking more often changes nothing: a person has to act, and is told so
+			retry = max(retry, min(renewFinal, life/10))
+			c.setRefused(err)
+		}
 		due = time.Now().Add(retry).Round(0)
 		retry = max(min(2*retry, life/10), renewFloor)
 	}
+}
+
+// final says whether a refusal will stay one until a person acts.
+func final(err error) bool {
+	switch frame.CodeOf(err) {
+	case frame.Revoked, frame.Expired, frame.CertStatus, frame.Binding, frame.PolicyDenied:
+		return true
+	}
+	return false
 }
 
 // sleepUntil waits for a time of day, and at least [renewFloor]. It looks again and again: a timer stands still while the
@@ -71,39 +88,90 @@ func renewAt(leaf *x509.Certificate) time.Time {
 	return leaf.NotBefore.Add(life/2 + time.Duration((mrand.Float64()-0.5)*0.2*float64(life/2)))
 }
 
+// Renewal is a credential that takes the place of the one before.
+type Renewal struct {
+	Key   crypto.Signer // the same one, but for a re-key
+	Chain [][]byte      // leaf first
+	Grant []byte        // signed; nil: the one before counts on
+	ReKey bool
+}
+
 // renew gets the next certificate over the key of the current one: on the attached connection, or when the current one has
 // expired on a connection that proves the key alone.
 func (c *Client) renew(ctx context.Context) error {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewTime)
 	defer cancel()
 	current := c.Certificate()
+	conn, done, err := c.connForRenewal(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	key := current.PrivateKey.(crypto.Signer) // [identity.TLSCertificate] made it of one
+	return c.renewOver(ctx, conn, key, false)
+}
+
+// ReKey replaces the agent's key under the same AIC, while it is attached. Sessions that run go on over their connections.
+func (c *Client) ReKey(ctx context.Context) error {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, renewTime)
+	defer cancel()
 	l := c.current()
 	if l == nil {
-		conn, err := c.dialForRenewal(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(frame.OK, "")
-		l = &link{conn: conn}
+		_, err := c.Attached()
+		return frame.Errorf(frame.UpstreamFailed, "a re-key needs the gateway %s, and the agent is not attached: %w", c.cfg.Gateway, orUnknown(err))
 	}
-	key := current.PrivateKey.(crypto.Signer) // [identity.TLSCertificate] made it of one
+	key, err := identity.NewLeafKey()
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.KeepNext(key); err != nil { // an answer that a crash loses is asked for again with it
+		return fmt.Errorf("keep the next key: %w", err)
+	}
+	return c.renewOver(ctx, l.conn, key, true)
+}
+
+// finishReKey asks again for what a crash may have lost: whether the gateway has taken the next key is for it to say.
+func (c *Client) finishReKey(ctx context.Context) {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, renewTime)
+	defer cancel()
+	conn, err := c.dialWith(ctx, c.cfg.NextKey)
+	if err == nil {
+		err = c.renewOver(ctx, conn, c.cfg.NextKey, true)
+		conn.Close(frame.OK, "")
+	}
+	if frame.CodeOf(err) == frame.Binding { // it never came to that: the old key is the agent's
+		err = c.cfg.KeepNext(nil)
+	}
+	c.log.Info("re-key that was cut short", "err", err)
+}
+
+func (c *Client) renewOver(ctx context.Context, conn *endpoint.Conn, key crypto.Signer, reKey bool) error {
 	csr, err := identity.NewCSR(key)
 	if err != nil {
 		return err
 	}
-	chain, err := renewOver(ctx, l.conn, c.cfg.AIC, csr)
+	m, err := askRenewal(ctx, conn, c.cfg.AIC, csr)
 	if err != nil {
 		return err
 	}
-	next, err := identity.TLSCertificate(chain, key)
+	next, err := identity.TLSCertificate(m.Chain, key)
 	if err != nil {
 		return err
 	}
 	if id, err := identity.AICOf(next.Leaf); err != nil || string(id) != c.cfg.AIC {
 		return frame.Errorf(frame.IdentityMismatch, "the renewed certificate is not this agent's")
 	}
+	if len(m.Grant) > 0 {
+		c.grant.Store(&m.Grant)
+	}
 	c.certificate.Store(&next)
-	if err := c.cfg.Renewed(chain); err != nil {
+	if err := c.cfg.Renewed(Renewal{Key: key, Chain: m.Chain, Grant: m.Grant, ReKey: reKey}); err != nil {
 		c.log.Error("renewed credential not kept: it is lost with this process", "err", err)
 	}
 	select {
@@ -113,55 +181,51 @@ func (c *Client) renew(ctx context.Context) error {
 	return nil
 }
 
+// connForRenewal is the attached connection, or one made for the purpose. done closes the latter.
+func (c *Client) connForRenewal(ctx context.Context) (conn *endpoint.Conn, done func(), err error) {
+	if l := c.current(); l != nil {
+		return l.conn, func() {}, nil
+	}
+	conn, err = c.dialForRenewal(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, func() { conn.Close(frame.OK, "") }, nil
+}
+
 // dialForRenewal connects while the agent is not attached: under the current certificate, or under one that is self-signed
 // over the same key when that has expired.
 func (c *Client) dialForRenewal(ctx context.Context) (*endpoint.Conn, error) {
 	certificate := c.Certificate()
 	if time.Now().After(certificate.Leaf.NotAfter) {
-		self, err := identity.SelfSigned(certificate.PrivateKey.(crypto.Signer))
-		if err != nil {
-			return nil, err
-		}
-		certificate = self
+		return c.dialWith(ctx, certificate.PrivateKey.(crypto.Signer))
 	}
+	return c.dial(ctx, certificate)
+}
+
+// dialWith connects with nothing but a key.
+func (c *Client) dialWith(ctx context.Context, key crypto.Signer) (*endpoint.Conn, error) {
+	self, err := identity.SelfSigned(key)
+	if err != nil {
+		return nil, err
+	}
+	return c.dial(ctx, self)
+}
+
+func (c *Client) dial(ctx context.Context, certificate tls.Certificate) (*endpoint.Conn, error) {
 	return c.cfg.Endpoint.Dial(ctx, c.cfg.Gateway, frame.ALPNControl, "", endpoint.Credentials{
 		Certificate: certificate, Verify: c.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, c.role),
 	})
 }
 
-func renewOver(ctx context.Context, conn *endpoint.Conn, aic string, csr []byte) ([][]byte, error) {
-	s, err := conn.Open(ctx, frame.StreamRegistration)
-	if err != nil {
+// askRenewal sends one RENEW and reads what comes.
+func askRenewal(ctx context.Context, conn *endpoint.Conn, aic string, csr []byte) (*arp.Credential, error) {
+	m := new(arp.Credential)
+	if err := exchange(ctx, conn, &arp.Renew{AIC: aic, CSR: csr}, frame.Credential, m); err != nil {
 		return nil, err
 	}
-	if err := s.WriteMessage(writeTime, &arp.Renew{AIC: aic, CSR: csr}); err != nil {
-		s.Reset(frame.Cancelled)
-		return nil, err
+	if len(m.Chain) == 0 {
+		return nil, frame.Errorf(frame.Malformed, "credential without a certificate")
 	}
-	s.CloseWrite()
-	t, payload, err := s.ReadFrame(renewTime)
-	if err != nil {
-		s.Reset(frame.Cancelled)
-		return nil, err
-	}
-	switch t {
-	case frame.Credential:
-		var m arp.Credential
-		if err := frame.Unmarshal(payload, &m); err != nil {
-			return nil, err
-		}
-		if len(m.Chain) == 0 {
-			return nil, frame.Errorf(frame.Malformed, "credential without a certificate")
-		}
-		return m.Chain, nil
-	case frame.Answer:
-		var a arp.Answer
-		if err := frame.Unmarshal(payload, &a); err != nil {
-			return nil, err
-		}
-		if err := a.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return nil, frame.Errorf(frame.UnexpectedFrame, "the gateway answered a renewal with %v", t)
+	return m, nil
 }

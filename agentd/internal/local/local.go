@@ -21,6 +21,34 @@ type Daemon interface {
 	// RunTask runs a plan; emit is called for each event in order.
 	RunTask(ctx context.Context, r TaskRequest, emit func(TaskEvent)) error
 	Reload(ctx context.Context) error
+	// ReKey gives an agent a new key under its AIC.
+	ReKey(ctx context.Context, r AgentRequest) error
+	// Update replaces an agent's ACS.
+	Update(ctx context.Context, r UpdateRequest) (UpdateAnswer, error)
+	// Deregister ends an agent's registration for good.
+	Deregister(ctx context.Context, r AgentRequest) error
+}
+
+// AgentRequest names an agent.
+type AgentRequest struct {
+	Agent  string `json:"agent,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// UpdateRequest replaces an agent's ACS by a whole new one.
+type UpdateRequest struct {
+	Agent      string   `json:"agent,omitempty"`
+	ACS        string   `json:"acs"`                  // JSON
+	Visibility string   `json:"visibility,omitempty"` // empty: as it was
+	Allow      []string `json:"allow,omitempty"`
+}
+
+// UpdateAnswer is the entry as it is now.
+type UpdateAnswer struct {
+	AIC          string   `json:"aic"`
+	Version      uint64   `json:"version"`
+	Capabilities []string `json:"capabilities"`
+	Removed      []string `json:"removed,omitempty"` // not granted
 }
 
 // Status is `agentd status`.
@@ -92,6 +120,11 @@ func Handler(d Daemon) http.Handler {
 	mux.HandleFunc("POST /v1/resolve", control.Handle(d.Resolve))
 	mux.HandleFunc("POST /v1/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, d.Reload(ctx) }))
 	mux.HandleFunc("POST /v1/tasks/run", runTask(d))
+	mux.HandleFunc("POST /v1/agent/rekey", control.Handle(func(ctx context.Context, r AgentRequest) (None, error) { return None{}, d.ReKey(ctx, r) }))
+	mux.HandleFunc("POST /v1/agent/update", control.Handle(d.Update))
+	mux.HandleFunc("POST /v1/agent/deregister", control.Handle(func(ctx context.Context, r AgentRequest) (None, error) {
+		return None{}, d.Deregister(ctx, r)
+	}))
 	return mux
 }
 

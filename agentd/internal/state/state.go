@@ -55,8 +55,8 @@ type DB struct {
 }
 
 // Open opens or makes the database in dir. Sessions of before are over: what they left goes with [DB.Purge], 10 min from now.
-func Open(dir string, log *slog.Logger) (*DB, error) {
-	db, lock, err := store.OpenDB(dir, schema, log)
+func Open(dir string, log *slog.Logger, opts ...store.Option) (*DB, error) {
+	db, lock, err := store.OpenDB(dir, schema, log, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("open the agents' database in %s: %w", dir, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"agentgw/a2a"
 	"agentgw/a2a/wire"
+	"agentgw/directory/store"
 	"agentgw/internal/frame"
 
 	"github.com/dgraph-io/badger/v4"
@@ -255,5 +256,23 @@ func TestPurgeLeavesWhatIsSavedAgain(t *testing.T) {
 	past, _ = d.pastTasks(time.Now().Add(TaskLife + time.Minute))
 	if err := d.removeTasks(past); err != nil || count(d, "t/") != 0 {
 		t.Errorf("%d tasks are left, %v", count(d, "t/"), err)
+	}
+}
+
+func TestEncryptedStateNeedsItsKey(t *testing.T) {
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	key := store.WithEncryptionKey(bytes.Repeat([]byte{1}, 16))
+	for range 2 {
+		d, err := Open(dir, log, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(d.Tasks("A").Save("t1", []byte("{}")), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, err := Open(dir, log); err == nil {
+		d.Close()
+		t.Error("opened without its key")
 	}
 }

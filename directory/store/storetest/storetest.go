@@ -6,7 +6,6 @@ package storetest
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,7 +50,7 @@ func Run(t *testing.T, open func(*testing.T) *store.Store) {
 		run  func(*testing.T, *store.Store)
 	}{
 		{"PutGet", putGet}, {"CompareAndSet", compareAndSet}, {"Tombstone", tombstone}, {"Reserve", reserve}, {"Due", due},
-		{"Changes", changes}, {"Tokens", tokens}, {"TokenOnce", tokenOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
+		{"Changes", changes}, {"Transact", transact}, {"TransactOnce", transactOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
 		{"Close", closed}, {"CloseAmongWriters", closeAmongWriters}, {"Context", canceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -192,43 +191,67 @@ func changes(t *testing.T, s *store.Store) {
 	}
 }
 
-func tokens(t *testing.T, s *store.Store) {
-	hash := sha256.Sum256([]byte("secret"))
-	wants(t, s.UseToken(t.Context(), hash, func(b []byte) ([]byte, error) { return b, nil }), directory.ErrNotFound)
-	must(t, s.PutToken(t.Context(), hash, []byte("two uses")))
-	wants(t, s.PutToken(t.Context(), hash, nil), directory.ErrExists)
-	refused := errors.New("expired")
-	wants(t, s.UseToken(t.Context(), hash, func([]byte) ([]byte, error) { return nil, refused }), refused)
-	must(t, s.UseToken(t.Context(), hash, func(b []byte) ([]byte, error) {
-		if string(b) != "two uses" {
-			t.Errorf("record %q", b)
+// transact checks that a transaction sees its own writes, happens whole or not at all, and stays in its part of the schema.
+func transact(t *testing.T, s *store.Store) {
+	const a, b = "amc/agent/1", "tok/00"
+	refused := errors.New("refused")
+	wants(t, s.Transact(t.Context(), func(tx *store.Tx) error {
+		tx.Set(a, []byte("lost"))
+		return refused
+	}), refused)
+	must(t, s.Transact(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Get(a)
+		wants(t, err, directory.ErrNotFound)
+		tx.Set(a, []byte("one"))
+		tx.Set(b, []byte("two"))
+		if v, err := tx.Get(a); err != nil || string(v) != "one" {
+			t.Errorf("own write read as %q, %v", v, err)
 		}
-		return []byte("one use"), nil
+		return nil
 	}))
-	must(t, s.UseToken(t.Context(), hash, func(b []byte) ([]byte, error) {
-		if string(b) != "one use" {
-			t.Errorf("record %q", b)
-		}
-		return nil, nil
+	must(t, s.Transact(t.Context(), func(tx *store.Tx) error {
+		tx.Set(b, nil)
+		_, err := tx.Get(b)
+		wants(t, err, directory.ErrNotFound)
+		return nil
 	}))
-	wants(t, s.UseToken(t.Context(), hash, func(b []byte) ([]byte, error) { return b, nil }), directory.ErrNotFound)
+	var names []string
+	must(t, s.Records("amc/", func(name string, value []byte) error {
+		names = append(names, name+"="+string(value))
+		return nil
+	}))
+	if !slices.Equal(names, []string{"amc/agent/1=one"}) {
+		t.Errorf("records %q", names)
+	}
+	must(t, s.Put(t.Context(), Entry(0, "Kite", "flies"), 0))
+	if err := s.Transact(t.Context(), func(tx *store.Tx) error { tx.Set("acs/"+AIC(0), nil); return nil }); err == nil {
+		t.Error("a transaction of the AMC reached an entry")
+	}
+	if err := s.Transact(t.Context(), func(tx *store.Tx) error { tx.Set(a, make([]byte, store.MaxValue+1)); return nil }); err == nil {
+		t.Error("an endless record was stored")
+	}
+	if err := s.Records("acs/", func(string, []byte) error { return nil }); err == nil {
+		t.Error("entries were listed as records")
+	}
 }
 
-// tokenOnce lets many use one token at once: exactly one may.
-func tokenOnce(t *testing.T, s *store.Store) {
-	hash := sha256.Sum256([]byte("secret"))
-	must(t, s.PutToken(t.Context(), hash, []byte("fresh")))
+// transactOnce lets many use up one record at once: exactly one may.
+func transactOnce(t *testing.T, s *store.Store) {
+	const name = "tok/secret"
+	must(t, s.Transact(t.Context(), func(tx *store.Tx) error { tx.Set(name, []byte("fresh")); return nil }))
 	used := errors.New("used")
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	won := 0
 	for range 32 {
 		wg.Go(func() {
-			err := s.UseToken(context.Background(), hash, func(b []byte) ([]byte, error) {
-				if string(b) != "fresh" {
-					return nil, used
+			err := s.Transact(context.Background(), func(tx *store.Tx) error {
+				v, err := tx.Get(name)
+				if err != nil || string(v) != "fresh" {
+					return errors.Join(used, err)
 				}
-				return []byte("used"), nil
+				tx.Set(name, []byte("used"))
+				return nil
 			})
 			mu.Lock()
 			defer mu.Unlock()

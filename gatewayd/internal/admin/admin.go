@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentgw/directory/semreq"
+	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/control"
 )
 
@@ -22,6 +23,10 @@ type Gateway interface {
 	ReloadPeers(ctx context.Context) error
 	Withdraw(ctx context.Context, r WithdrawRequest) error
 	Trust
+	SetStanding(ctx context.Context, r StandingRequest) error
+	Pending() ([]amc.PendingRequest, error)
+	Decide(ctx context.Context, r DecideRequest) error
+	RotateKeys(ctx context.Context) error
 }
 
 // Status is `gatewayd status`.
@@ -30,6 +35,7 @@ type Status struct {
 	Domain   string     `json:"domain"`
 	Version  string     `json:"version"`
 	Listen   string     `json:"listen"`
+	Pin      string     `json:"pin"` // of this gateway's key, for enrolment without a token
 	UptimeS  int64      `json:"uptime_s"`
 	Agents   int        `json:"agents"`   // registered and offered
 	Attached int        `json:"attached"` // of these, here now
@@ -95,6 +101,9 @@ type TokenRequest struct {
 	LifeS int64    `json:"life_s,omitempty"`
 	Scope []string `json:"scope,omitempty"`
 	Note  string   `json:"note,omitempty"`
+	// Vendor and Ontology fix these codes of the AIC that it brings; empty leaves them to the gateway.
+	Vendor   string `json:"vendor,omitempty"`
+	Ontology string `json:"ontology,omitempty"`
 }
 
 // TokenAnswer holds the token: a secret, shown once.
@@ -107,6 +116,22 @@ type TokenAnswer struct {
 type WithdrawRequest struct {
 	AIC    string `json:"aic"`
 	Reason string `json:"reason,omitempty"`
+}
+
+// StandingRequest suspends (suspended), resumes (good) or revokes (revoked) an agent.
+type StandingRequest struct {
+	AIC            string `json:"aic"`
+	State          string `json:"state"`
+	Reason         string `json:"reason,omitempty"`
+	KeyCompromised bool   `json:"key_compromised,omitempty"`
+}
+
+// DecideRequest approves or denies a registration that waits.
+type DecideRequest struct {
+	Request string   `json:"request"`
+	Approve bool     `json:"approve"`
+	Scope   []string `json:"scope,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
 }
 
 // None is an empty body.
@@ -126,6 +151,17 @@ func Handler(g Gateway) http.Handler {
 		return None{}, g.Withdraw(ctx, r)
 	}))
 	handleTrust(mux, g)
+	mux.HandleFunc("POST /v1/agents/standing", control.Handle(func(ctx context.Context, r StandingRequest) (None, error) {
+		return None{}, g.SetStanding(ctx, r)
+	}))
+	mux.HandleFunc("POST /v1/agents/pending", control.Handle(func(context.Context, None) ([]amc.PendingRequest, error) {
+		l, err := g.Pending()
+		return list(l), err
+	}))
+	mux.HandleFunc("POST /v1/keys/rotate", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.RotateKeys(ctx) }))
+	mux.HandleFunc("POST /v1/agents/decide", control.Handle(func(ctx context.Context, r DecideRequest) (None, error) {
+		return None{}, g.Decide(ctx, r)
+	}))
 	return mux
 }
 

@@ -1,253 +1,223 @@
-// Package amc is the Agent Management Center as a role of gatewayd: it decides who may be enrolled, by the rules of an
-// enrolment token, and issues the credentials that carry the decision.
+// Package amc is the Agent Management Center as a role of gatewayd: the central authentication service that decides who may
+// be registered, the issue and renewal of credentials, their suspension and revocation, and the status lists that tell
+// everybody.
 //
-// The contract: a token admits one agent. Its first use binds it to the key of that request; the same key may present it
-// again until it expires, so that an enrolment which a crash or a lost answer cut short can be completed, and gets the same
-// AIC; any other key is refused (62). Issuance is fenced: [AMC.Issue] signs only for the key that the grant names, and never
-// for a second key under one AIC. Only the SHA-256 of a token's secret is kept.
+// The contract: a grant names one key, vendor, ontology and gateway. Issuance is fenced: [AMC.Issue] signs only what an
+// unused grant names, and never for a second agent under one AIC. An AIC that was issued is never issued again, whatever
+// becomes of its agent. What has been decided is on the disk, and in the audit log, before it is answered. Only the SHA-256 of a
+// token's secret is kept.
 //
-// Safe for concurrent use. Source: seed 002, sections 4.2 and 5.1; cdsp/PROTOCOL.md, "Agent and gateway".
+// Safe for concurrent use. Errors carry codes, and their text is for the own domain's people.
+// Source: seed 002, sections 4.2 and 5.1; cdsp/PROTOCOL.md, "Agent and gateway" and "Status".
 package amc
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"agentgw/directory"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
-	"agentgw/directory/semreq"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
-	"agentgw/internal/policy"
+	"agentgw/internal/pki"
 )
 
-// Token is what is kept of an enrolment token.
-type Token struct {
-	Expires uint64   `cbor:"1,keyasint" json:"expires"` // unix seconds
-	Scope   []string `cbor:"2,keyasint" json:"scope"`   // what its agent may be granted at most
-	Note    string   `cbor:"3,keyasint,omitempty" json:"note,omitempty"`
-	SPKI    []byte   `cbor:"4,keyasint,omitempty" json:"-"` // key of the first use
-	AIC     string   `cbor:"5,keyasint,omitempty" json:"aic,omitempty"`
+// Center is what a gateway asks of its AMC, in this process or on another host.
+type Center interface {
+	// Check says early and cheaply whether a token could still enrol a key; it changes nothing. nil where only Authorise can tell.
+	Check(ctx context.Context, tokenHash []byte, spki [32]byte) error
+	// Authorise decides about a registration. The response is a grant, or 4B; a denial is an error.
+	Authorise(ctx context.Context, q *arp.AuthzRequest) (*arp.AuthzResponse, error)
+	// Issue signs the first credential of a granted agent (JTI), or the next one of a registered agent.
+	Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Credential, error)
+	// Withdraw says that an agent has left for good.
+	Withdraw(ctx context.Context, gateway string, m *arp.Deregister) error
 }
 
-// Store keeps tokens. A write that returned is durable.
+// Tx is one change of the records; see store.Tx.
+type Tx interface {
+	Get(name string) ([]byte, error) // directory.ErrNotFound
+	Set(name string, value []byte)
+}
+
+// Store keeps the records. When Transact returns nil the change is on the disk.
 type Store interface {
-	PutToken(ctx context.Context, hash [32]byte, record []byte) error
-	// UseToken changes a token in one transaction: change gets what is stored and returns what shall be. An unknown token is
-	// directory.ErrNotFound.
-	UseToken(ctx context.Context, hash [32]byte, change func(record []byte) ([]byte, error)) error
+	Transact(ctx context.Context, change func(Tx) error) error
+	Records(prefix string, f func(name string, value []byte) error) error
 }
 
 // Config of an AMC.
 type Config struct {
-	Issuer    aic.AIC // this AMC's own AIC
-	Authority *identity.Authority
-	Grant     frame.Signer // key of use 6
-	Store     Store
-	AgentLife time.Duration // of a credential; default 24 h
-	Now       func() time.Time
+	Domain   string
+	Issuer   aic.AIC             // this AMC's own AIC
+	Prefixes []string            // prefix.version.arsp of the AICs that it issues for
+	Signer   pki.Signer          // the signing side; the built-in CA is one
+	Grant    func() frame.Signer // key of use 6
+	Status   func() frame.Signer // key of use 4
+	Bundle   func() []byte       // signed, of this AMC
+	Store    Store
+	Deciders []Decider
+	// Publish is handed every new status list, in order. It must not block.
+	Publish func(lists [][]byte)
+	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
+	Audit       func(ctx context.Context, kind string, data any) error
+	AgentLife   time.Duration // of an agent's credential; default 24 h
+	GatewayLife time.Duration // of a gateway's; default 72 h
+	// StatusLife is how long a status list counts; a third of it is how often a new one is made. Default, and at most, 15 minutes.
+	StatusLife time.Duration
+	Now        func() time.Time
+	Log        *slog.Logger
 }
 
-// AMC authorises and issues. Create it with [New].
-type AMC struct{ cfg Config }
+// AMC authorises, issues and revokes. Create it with [New], and run it with Run.
+type AMC struct {
+	cfg Config
 
-// New makes an AMC.
-func New(cfg Config) *AMC {
+	mu  sync.Mutex        // guards the rest; held while a status list is made, never across a transaction
+	bad map[string]*agent // who is suspended or revoked, by AIC
+	old map[string]supers // superseded certificates, by serial number
+	seq uint64            // of the newest status list
+}
+
+// supers is a certificate that a newer key has made void.
+type supers struct {
+	since, notAfter uint64
+}
+
+// New loads what an AMC knows.
+func New(cfg Config) (*AMC, error) {
 	if cfg.AgentLife == 0 {
-		cfg.AgentLife = identity.AgentLife
+		cfg.AgentLife = pki.DefaultLimits().Agent
 	}
-	return &AMC{cfg}
+	if cfg.GatewayLife == 0 {
+		cfg.GatewayLife = pki.DefaultLimits().Gateway
+	}
+	if cfg.StatusLife == 0 {
+		cfg.StatusLife = identity.MaxStatusLife
+	}
+	if cfg.Audit == nil {
+		cfg.Audit = func(context.Context, string, any) error { return nil }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &AMC{cfg: cfg, bad: map[string]*agent{}, old: map[string]supers{}}
+	err := cfg.Store.Records(prefixAgent, func(name string, value []byte) error {
+		ag := new(agent)
+		if err := frame.Unmarshal(value, ag); err != nil {
+			return fmt.Errorf("record %s: %w", name, err)
+		}
+		a.note(name[len(prefixAgent):], ag)
+		return nil
+	})
+	if err == nil {
+		a.seq, err = a.loadSeq()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the records of the AMC: %w", err)
+	}
+	return a, nil
 }
 
-// Bounds of enrolment tokens.
+// The names of the records.
 const (
-	DefaultTokenLife = 10 * time.Minute
-	MaxTokenLife     = 24 * time.Hour
-	grantLife        = 365 * 24 * time.Hour
+	prefixToken   = "tok/"
+	prefixAgent   = "amc/agent/"
+	prefixGrant   = "amc/grant/"
+	prefixPending = "amc/pend/"
+	nameStatus    = "amc/status/seq"
 )
 
-// CreateToken makes a token and returns its secret, which is kept nowhere.
-func (a *AMC) CreateToken(ctx context.Context, life time.Duration, scope []string, note string) (secret [32]byte, expires time.Time, err error) {
-	if life == 0 {
-		life = DefaultTokenLife
-	}
-	if life < time.Second || life > MaxTokenLife {
-		return secret, expires, frame.Errorf(frame.ReqInvalid, "a token may live 1s to %s, not %s", MaxTokenLife, life)
-	}
-	if len(scope) > semreq.MaxScope {
-		return secret, expires, frame.Errorf(frame.ReqInvalid, "scope of %d entries, at most %d are accepted", len(scope), semreq.MaxScope)
-	}
-	if len(scope) == 0 {
-		scope = []string{policy.ScopeDiscover, policy.ScopeSkillInvoke + "*"}
-	}
-	for _, s := range scope {
-		if !policy.Known(s) {
-			return secret, expires, frame.Errorf(frame.ReqInvalid, "scope %q is not known: use agw.discover, acps.skill.invoke:<skill id or *>, agw.publish:<topic>, agw.context.read", s)
-		}
-	}
-	if _, err := rand.Read(secret[:]); err != nil {
-		return secret, expires, err
-	}
-	expires = a.cfg.Now().Add(life)
-	record, err := frame.Marshal(Token{Expires: uint64(expires.Unix()), Scope: scope, Note: note})
-	if err != nil {
-		return secret, expires, err
-	}
-	if err := a.cfg.Store.PutToken(ctx, sha256.Sum256(secret[:]), record); err != nil {
-		return secret, expires, fmt.Errorf("keep enrolment token: %w", err)
-	}
-	return secret, expires, nil
+// agent is what an AMC keeps of one AIC, for good.
+type agent struct {
+	SPKI       []byte         `cbor:"1,keyasint"`
+	Gateway    string         `cbor:"2,keyasint"` // that asked for it
+	Attributes arp.Attributes `cbor:"3,keyasint"`
+	Scope      []string       `cbor:"4,keyasint"`
+	Skills     []string       `cbor:"5,keyasint,omitempty"`
+	Grant      []byte         `cbor:"6,keyasint"` // jti
+	GrantExp   uint64         `cbor:"7,keyasint"`
+	Decider    string         `cbor:"8,keyasint"`
+	State      identity.State `cbor:"9,keyasint,omitempty"`
+	Since      uint64         `cbor:"10,keyasint,omitempty"` // of the state, unix seconds
+	Reason     uint8          `cbor:"11,keyasint,omitempty"` // RFC 5280
+	Certs      []certificate  `cbor:"12,keyasint,omitempty"` // not ended yet, and the newest
+	Why        string         `cbor:"13,keyasint,omitempty"` // the operator's words for the state
+	Class      uint8          `cbor:"14,keyasint,omitempty"` // ClassAgent or ClassGateway
+	DNSNames   []string       `cbor:"15,keyasint,omitempty"` // of a gateway
 }
 
-// Check says whether a token could still enrol the key, before anything else of the request is looked at. It changes
-// nothing. Codes: 60 unknown, 61 expired, 62 used by another key.
-func (a *AMC) Check(ctx context.Context, secret []byte, spki [32]byte) error {
-	unchanged := errors.New("unchanged")
-	err := a.use(ctx, secret, func(t *Token) error {
-		if err := a.admits(t, spki); err != nil {
-			return err
-		}
-		return unchanged
-	})
-	if errors.Is(err, unchanged) {
-		return nil
-	}
-	return err
+// certificate is one that was issued.
+type certificate struct {
+	_          struct{} `cbor:",toarray"`
+	Serial     []byte   // 16 bytes
+	NotAfter   uint64
+	Superseded uint64 // since when a newer key has made it void; 0: not
 }
 
-func (a *AMC) admits(t *Token, spki [32]byte) error {
-	switch {
-	case a.cfg.Now().After(time.Unix(int64(t.Expires), 0)):
-		return frame.Errorf(frame.TokenExpired, "enrolment token expired at %s: ask the operator for a new one",
-			time.Unix(int64(t.Expires), 0).UTC().Format(time.RFC3339))
-	case len(t.SPKI) > 0 && string(t.SPKI) != string(spki[:]):
-		return frame.Errorf(frame.TokenReplayed, "enrolment token has been used: each agent needs its own, ask the operator for a new one")
+// newest is the certificate that ends last, nil without one.
+func (g *agent) newest() *certificate {
+	var out *certificate
+	for i := range g.Certs {
+		if c := &g.Certs[i]; out == nil || c.NotAfter >= out.NotAfter {
+			out = c
+		}
 	}
-	return nil
+	return out
 }
 
-// Request is what a gateway asks to have authorised (AUTHZ_REQUEST).
-type Request struct {
-	Secret  []byte
-	Gateway aic.AIC
-	SPKI    [32]byte
-	Scope   []string // wanted; empty asks for all that the token allows
-	Skills  []string // ids of the draft
-}
+// maxCerts is how many certificates of one agent are remembered at once; more are not alive at once by any renewal that is due.
+const maxCerts = 32
 
-// Authorise evaluates a request by the rules of its token and returns a grant. It binds the token to the request's key.
-func (a *AMC) Authorise(ctx context.Context, r Request) (*arp.Grant, error) {
-	g := &arp.Grant{JTI: make([]byte, 16), GW: string(r.Gateway), SPKI: r.SPKI[:]}
-	if _, err := rand.Read(g.JTI); err != nil {
-		return nil, err
+func getAgent(tx Tx, id string) (*agent, error) {
+	raw, err := tx.Get(prefixAgent + id)
+	if errors.Is(err, directory.ErrNotFound) {
+		return nil, frame.Errorf(frame.NotFound, "%s was not issued by this AMC", id)
 	}
-	err := a.use(ctx, r.Secret, func(t *Token) error {
-		if err := a.admits(t, r.SPKI); err != nil {
-			return err
-		}
-		t.SPKI = r.SPKI[:]
-		g.Scope = t.Scope
-		if len(r.Scope) > 0 {
-			g.Scope = policy.Intersect(r.Scope, t.Scope)
-		}
-		g.AIC = t.AIC // a registration that was cut short goes on under its AIC
-		return nil
-	})
 	if err != nil {
 		return nil, err
 	}
-	if len(g.Scope) == 0 {
-		return nil, frame.Errorf(frame.ScopeDenied, "nothing of the scope asked for is allowed by the token")
+	g := new(agent)
+	if err := frame.Unmarshal(raw, g); err != nil {
+		return nil, fmt.Errorf("record of %s: %w", id, err)
 	}
-	for _, id := range r.Skills {
-		if policy.Covers(g.Scope, []string{policy.ScopeSkillInvoke + id}) {
-			g.Skills = append(g.Skills, id)
-		}
-	}
-	now := a.cfg.Now()
-	g.Nbf, g.Exp = uint64(now.Unix()), uint64(now.Add(grantLife).Unix())
 	return g, nil
 }
 
-// Reserve records the AIC that the gateway has reserved for the agent of a token, unless one is recorded already; it
-// returns the one that counts.
-func (a *AMC) Reserve(ctx context.Context, secret []byte, id aic.AIC) (aic.AIC, error) {
-	err := a.use(ctx, secret, func(t *Token) error {
-		if t.AIC == "" {
-			t.AIC = string(id)
+func put(tx Tx, name string, v any) error {
+	raw, err := frame.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("record %s: %w", name, err)
+	}
+	tx.Set(name, raw)
+	return nil
+}
+
+// transact runs a change whose outcome the caller waits for: it must not run on after the caller has given up.
+func (a *AMC) transact(ctx context.Context, change func(Tx) error) error {
+	return a.cfg.Store.Transact(context.WithoutCancel(ctx), change)
+}
+
+var errUnchanged = errors.New("unchanged")
+
+// look runs a check that changes nothing.
+func (a *AMC) look(ctx context.Context, check func(Tx) error) error {
+	err := a.transact(ctx, func(tx Tx) error {
+		if err := check(tx); err != nil {
+			return err
 		}
-		id = aic.AIC(t.AIC)
+		return errUnchanged
+	})
+	if errors.Is(err, errUnchanged) {
 		return nil
-	})
-	return id, err
-}
-
-// Issue signs the credential of a granted agent: the chain, leaf first, and the signed grant that names the AIC.
-func (a *AMC) Issue(g *arp.Grant, id aic.AIC, csr []byte, provider identity.LeafProfile) (chain [][]byte, grant []byte, err error) {
-	req, err := identity.ParseCSR(csr)
-	if err != nil {
-		return nil, nil, err
-	}
-	spki, err := identity.SPKIHash(req.PublicKey)
-	if err != nil {
-		return nil, nil, err
-	}
-	if string(spki[:]) != string(g.SPKI) {
-		return nil, nil, frame.Errorf(frame.Binding, "grant %s is for another key", hex.EncodeToString(g.JTI))
-	}
-	if g.AIC != "" && g.AIC != string(id) {
-		return nil, nil, frame.Errorf(frame.Binding, "grant %s is for the AIC %s", hex.EncodeToString(g.JTI), g.AIC)
-	}
-	provider.AIC, provider.Life = id, a.cfg.AgentLife
-	if chain, err = a.cfg.Authority.Issue(provider, req.PublicKey, a.cfg.Now()); err != nil {
-		return nil, nil, err
-	}
-	named := *g
-	named.AIC = string(id)
-	grant, err = named.Sign(a.cfg.Grant)
-	return chain, grant, err
-}
-
-// Life is how long a credential lives.
-func (a *AMC) Life() time.Duration { return a.cfg.AgentLife }
-
-// Renew signs the next credential of a registered agent over the key that it has.
-func (a *AMC) Renew(id aic.AIC, spki [32]byte, csr []byte, provider identity.LeafProfile) (chain [][]byte, err error) {
-	req, err := identity.ParseCSR(csr)
-	if err != nil {
-		return nil, err
-	}
-	got, err := identity.SPKIHash(req.PublicKey)
-	if err != nil {
-		return nil, err
-	}
-	if got != spki {
-		return nil, frame.Errorf(frame.Binding, "%s is registered with another key: renewal keeps the key", id)
-	}
-	provider.AIC, provider.Life = id, a.cfg.AgentLife
-	return a.cfg.Authority.Issue(provider, req.PublicKey, a.cfg.Now())
-}
-
-func (a *AMC) use(ctx context.Context, secret []byte, change func(*Token) error) error {
-	// change writes what its caller returns: it must not run on after the caller has given up waiting.
-	err := a.cfg.Store.UseToken(context.WithoutCancel(ctx), sha256.Sum256(secret), func(record []byte) ([]byte, error) {
-		var t Token
-		if err := frame.Unmarshal(record, &t); err != nil {
-			return nil, fmt.Errorf("stored token: %w", err)
-		}
-		if err := change(&t); err != nil {
-			return nil, err
-		}
-		return frame.Marshal(t)
-	})
-	if errors.Is(err, directory.ErrNotFound) {
-		return frame.Errorf(frame.TokenInvalid, "enrolment token is not known here: it may be another gateway's, or mistyped; ask the operator for a new one")
 	}
 	return err
 }
+
+// Life is how long an agent's credential lives.
+func (a *AMC) Life() time.Duration { return a.cfg.AgentLife }

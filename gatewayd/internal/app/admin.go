@@ -9,6 +9,7 @@ import (
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/relay"
 	"agentgw/internal/daemon"
 	"agentgw/internal/frame"
@@ -22,6 +23,9 @@ func (a *app) Status() admin.Status {
 		Gateway: string(a.home.gateway), Domain: a.cfg.Domain, Version: daemon.Version(), Listen: a.ep.Addr().String(),
 		UptimeS: int64(time.Since(a.started).Seconds()), Agents: a.registry.Len(), Attached: a.agents.Attached(), Peers: a.Peers(),
 		Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
+	}
+	if spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey); err == nil {
+		s.Pin = identity.FingerprintText(spki)
 	}
 	for _, b := range a.trust.All() {
 		s.Domains = append(s.Domains, admin.TrustRow{
@@ -82,7 +86,9 @@ func (a *app) CreateToken(ctx context.Context, r admin.TokenRequest) (admin.Toke
 	if err != nil {
 		return admin.TokenAnswer{}, err
 	}
-	secret, expires, err := a.amc.CreateToken(ctx, time.Duration(r.LifeS)*time.Second, r.Scope, r.Note)
+	secret, expires, err := a.amc.CreateToken(ctx, amc.TokenOptions{
+		Life: time.Duration(r.LifeS) * time.Second, Scope: r.Scope, Note: r.Note, Vendor: r.Vendor, Ontology: r.Ontology,
+	})
 	if err != nil {
 		return admin.TokenAnswer{}, err
 	}
@@ -119,10 +125,49 @@ func (a *app) ReloadPeers(ctx context.Context) error {
 
 // Withdraw implements admin.Gateway.
 func (a *app) Withdraw(ctx context.Context, r admin.WithdrawRequest) error {
-	if err := a.registry.Withdraw(ctx, r.AIC, r.Reason, now()); err != nil {
-		return frame.Errorf(frame.NotFound, "withdraw %s: %w", r.AIC, err)
+	if err := a.agents.Withdraw(ctx, r.AIC, r.Reason); err != nil {
+		return err
 	}
 	a.agents.Drop(r.AIC, frame.Revoked)
 	a.log.Info("agent withdrawn", "aic", r.AIC, "reason", r.Reason)
 	return nil
+}
+
+// SetStanding implements admin.Gateway.
+func (a *app) SetStanding(ctx context.Context, r admin.StandingRequest) error {
+	if a.amc == nil {
+		return frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+	}
+	switch r.State {
+	case "suspended":
+		return a.amc.Suspend(ctx, r.AIC, r.Reason)
+	case "good":
+		return a.amc.Resume(ctx, r.AIC, r.Reason)
+	case "revoked":
+		reason := uint8(identity.ReasonUnspecified)
+		if r.KeyCompromised {
+			reason = identity.ReasonKeyCompromise
+		}
+		return a.amc.Revoke(ctx, r.AIC, reason, r.Reason)
+	}
+	return frame.Errorf(frame.ReqInvalid, "state %q is none of good, suspended, revoked", r.State)
+}
+
+// Pending implements admin.Gateway.
+func (a *app) Pending() ([]amc.PendingRequest, error) {
+	if a.amc == nil {
+		return nil, frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+	}
+	return a.amc.OpenRequests()
+}
+
+// Decide implements admin.Gateway.
+func (a *app) Decide(ctx context.Context, r admin.DecideRequest) error {
+	if a.amc == nil {
+		return frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+	}
+	if r.Approve {
+		return a.amc.Approve(ctx, r.Request, r.Scope)
+	}
+	return a.amc.Refuse(ctx, r.Request, r.Reason)
 }

@@ -30,12 +30,12 @@ import (
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 const (
 	drainTime   = 12 * time.Second // 10 s for running requests, and a little
 	expireEvery = time.Minute
-	renewEvery  = time.Hour
 	pinTime     = 5 * time.Second
 )
 
@@ -48,14 +48,17 @@ type app struct {
 	started  time.Time
 	home     *home
 	trust    *identity.Trust
-	statuses *identity.Statuses // nil: this domain signs none
+	statuses *identity.Statuses
+	lists    newest
 	store    *store.Store
 	registry *registry.Registry
-	amc      *amc.AMC
+	amc      *amc.AMC   // nil without the role
+	center   amc.Center // the AMC, wherever it is
 	agents   *registrar.Registrar
 	relay    *relay.Relay
 	peers    *peering.Peering
 	bundles  *fetcher
+	turning  sync.Mutex // one change of the own bundle at a time
 	ep       *endpoint.Endpoint
 	running  sync.WaitGroup
 }
@@ -80,11 +83,14 @@ func Run(cfg *config.Gateway, stderr io.Writer) error {
 
 // Start starts a gateway; it serves until ctx ends and cleanup has run. It returns the socket's calls, for tests.
 func Start(ctx context.Context, cfg *config.Gateway, log *slog.Logger, cleanup *daemon.Cleanup) (admin.Gateway, error) {
-	a := &app{cfg: cfg, log: log, started: now()}
+	a := &app{cfg: cfg, log: log, started: now(), lists: newest{ready: make(chan struct{}, 1)}}
 	if err := a.open(ctx, cleanup); err != nil {
 		return nil, err
 	}
-	a.wire()
+	a.logRotation(a.home.events)
+	if err := a.wire(ctx); err != nil {
+		return nil, err
+	}
 	if err := a.serve(ctx, cleanup); err != nil {
 		return nil, err
 	}
@@ -94,20 +100,21 @@ func Start(ctx context.Context, cfg *config.Gateway, log *slog.Logger, cleanup *
 
 // open reads everything that the gateway keeps.
 func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
-	if a.home, err = loadHome(a.cfg.StateDir, a.cfg.Advertise, now()); err != nil {
+	if a.store, err = store.Open(filepath.Join(a.cfg.StateDir, dirDirectory), a.log); err != nil { // its lock is the folder's
+		return err
+	}
+	cleanup.Add("close directory", drainTime, func(context.Context) error { return a.store.Close() })
+	if a.home, err = loadHome(a.cfg, now()); err != nil {
 		return err
 	}
 	if a.home.bundle.Domain != a.cfg.Domain {
 		return fmt.Errorf("the configuration says domain %s, the state in %s is of %s", a.cfg.Domain, a.cfg.StateDir, a.home.bundle.Domain)
 	}
+	a.logRotation(a.home.events)
 	if a.trust, err = identity.NewTrust(a.home.bundle.Raw, now); err != nil {
 		return err
 	}
-	a.statuses = a.newStatuses()
-	if a.store, err = store.Open(filepath.Join(a.cfg.StateDir, dirDirectory), a.log); err != nil {
-		return err
-	}
-	cleanup.Add("close directory", drainTime, func(context.Context) error { return a.store.Close() })
+	a.statuses = identity.NewStatuses(a.trust, now)
 	if err := a.loadPins(); err != nil {
 		return err
 	}
@@ -116,29 +123,79 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 }
 
 // wire makes the packages and hands them to each other. Nothing runs yet.
-func (a *app) wire() {
+func (a *app) wire(ctx context.Context) error {
 	h, l := a.home, a.cfg.Limits
-	a.amc = amc.New(amc.Config{Issuer: h.issuer, Authority: h.authority, Grant: h.sign[identity.UseGrant], Store: a.store, Now: now})
+	if err := a.openAMC(ctx); err != nil {
+		return err
+	}
 	life := time.Duration(l.MaxSessionS) * time.Second
 	a.agents = registrar.New(registrar.Config{
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
 		Codes: registrar.Codes{Prefix: a.cfg.AIC.Prefix, ARSP: a.cfg.AIC.ARSP, Vendor: a.cfg.AIC.Vendor, Salt: a.cfg.AIC.Salted()},
-		AMC:   a.amc, Directory: glue{a.registry, a.store}, Trust: a.trust, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
+		AMC:   a.center, Directory: glue{a.registry, a.store}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
 		EnrolRate: l.EnrolRate, Log: a.log,
 	})
 	a.peers = peering.New(peering.Config{
-		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.sign[identity.UseDigest],
+		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
-		Statuses: a.statuses, OnStanding: a.standingChanged, OnDistrusted: a.distrusted,
+		Statuses: a.statuses, OnStanding: func(l []identity.Standing) { a.standing(ctx, l) }, OnDistrusted: a.distrusted,
 	})
 	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,
-		Result: h.sign[identity.UseDigest], RAT: h.sign[identity.UseRAT], SAT: h.sign[identity.UseSAT],
+		Result: h.signer(identity.UseDigest), RAT: h.signer(identity.UseRAT), SAT: h.signer(identity.UseSAT),
 		Directory: glue{a.registry, a.store}, Agents: sessions{a.agents}, Network: a.peers, SessionLife: life,
 		AgentRate: l.AgentRequestRate, PeerRate: l.PeerRequestRate, AnswerBar: match.AnswerBar, Lab: a.cfg.Lab,
 		Log: a.log,
 	})
+	return nil
+}
+
+// openAMC makes the AMC of this process.
+func (a *app) openAMC(ctx context.Context) (err error) {
+	h := a.home
+	deciders, err := deciders(a.cfg.AMC)
+	if err != nil {
+		return err
+	}
+	a.amc, err = amc.New(amc.Config{
+		Domain: a.cfg.Domain, Issuer: h.issuer, Prefixes: h.bundle.Prefixes, Signer: h.authority,
+		Grant: h.signer(identity.UseGrant), Status: h.signer(identity.UseStatus), Bundle: func() []byte { return a.trust.Own().Raw },
+		Store: records{a.store}, Deciders: deciders, Publish: a.lists.put, Now: now, Log: a.log,
+		AgentLife: time.Duration(a.cfg.AMC.AgentLife), GatewayLife: time.Duration(a.cfg.AMC.GatewayLife), StatusLife: a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife),
+	})
+	if err != nil {
+		return err
+	}
+	a.center = a.amc
+	if _, err := a.amc.OpenRequests(); err != nil {
+		return err
+	}
+	return a.catchUp(ctx)
+}
+
+// deciders are who decides about registrations, in the configured order.
+func deciders(c config.AMC) ([]amc.Decider, error) {
+	var out []amc.Decider
+	for _, name := range c.Deciders {
+		switch name {
+		case "token":
+			out = append(out, amc.TokenRules{})
+		case "manual":
+			out = append(out, amc.NewManual())
+		case "cel":
+			rules := make([]amc.Rule, len(c.Rules))
+			for i, r := range c.Rules {
+				rules[i] = amc.Rule{Name: r.Name, When: r.When, Allow: r.Allow, Deny: r.Deny, Reason: r.Reason, Life: r.Life.Or(0)}
+			}
+			d, err := amc.NewCELRules(rules)
+			if err != nil {
+				return nil, daemon.Usagef("amc.rules: %w", err)
+			}
+			out = append(out, d)
+		}
+	}
+	return out, nil
 }
 
 // serve opens the sockets and starts what runs beside them.
@@ -179,6 +236,11 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	a.running.Go(func() { a.publish(ctx) })
 	a.running.Go(func() { a.housekeeping(ctx) })
 	a.running.Go(func() { a.bundles.run(ctx, a.logFetch) })
+	a.running.Go(func() { a.spread(ctx) })
+	a.running.Go(func() { a.keepKeys(ctx) })
+	if a.amc != nil {
+		a.running.Go(func() { a.amc.Run(ctx) })
+	}
 	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
 		a.running.Wait()
 		return nil
@@ -232,11 +294,10 @@ func (a *app) keepPin(domain string, fingerprint *[32]byte) {
 	}
 }
 
-// housekeeping expires entries and renews this gateway's own certificate.
+// housekeeping expires entries and pays what is owed.
 func (a *app) housekeeping(ctx context.Context) {
-	expire, renew := time.NewTicker(expireEvery), time.NewTicker(renewEvery)
+	expire := time.NewTicker(expireEvery)
 	defer expire.Stop()
-	defer renew.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -250,11 +311,19 @@ func (a *app) housekeeping(ctx context.Context) {
 				a.log.Info("entry expired", "aic", id)
 				a.agents.Drop(id, frame.Expired)
 			}
-		case at := <-renew.C:
-			if err := a.home.renew(a.cfg.StateDir, a.cfg.Advertise, at); err != nil {
-				a.log.Error("renew own certificate", "err", err)
-			}
+			a.payOwed(ctx)
 		}
+	}
+}
+
+// logRotation tells the operator what became of the domain's CA. What only the operator can do is a warning.
+func (a *app) logRotation(events []pki.Event) {
+	for _, e := range events {
+		level := slog.LevelInfo
+		if e.Action == pki.AskSignature || e.Action == pki.AskRoot {
+			level = slog.LevelWarn
+		}
+		a.log.Log(context.Background(), level, "certification authority", "action", e.Action.String(), "ca", e.Name, "until", e.Until, "file", e.File)
 	}
 }
 

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -14,12 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/config"
+	"agentgw/directory/aic"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/daemon"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 func (g *gateway) addPeer(other *gateway, o PeerOptions) {
@@ -189,7 +193,7 @@ func TestStartErrorsSayWhat(t *testing.T) {
 		t.Errorf("a second gateway on the same state: %v", err)
 	}
 	cleanup.Run()
-	for _, file := range []string{fileBundle, fileGatewayKey, fileGatewayChain, fileIssuingKey} {
+	for _, file := range []string{fileBundle, fileGatewayKey, fileGatewayChain, pki.FileIssuingKey} {
 		dir := t.TempDir()
 		if _, err := Init(InitOptions{Dir: dir, Domain: "x.example", Listen: "127.0.0.1:0"}); err != nil {
 			t.Fatal(err)
@@ -197,7 +201,7 @@ func TestStartErrorsSayWhat(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "state", file)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := loadHome(filepath.Join(dir, "state"), nil, time.Now()); err == nil || !strings.Contains(err.Error(), file) {
+		if _, err := loadHome(&config.Gateway{StateDir: filepath.Join(dir, "state")}, time.Now()); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("without %s: %v", file, err)
 		}
 	}
@@ -213,7 +217,7 @@ func TestARSPOfDomain(t *testing.T) {
 	seen := map[string]string{}
 	for i := range 2000 {
 		d := fmt.Sprintf("d%d.example", i)
-		a := arspOf(d)
+		a := aic.Index(d)
 		if len(a) < 1 || len(a) > 6 || a[0] == '0' {
 			t.Fatalf("%s: %q", d, a)
 		}
@@ -230,16 +234,60 @@ func TestOwnCertificateIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := filepath.Join(dir, "state")
-	h, err := loadHome(state, nil, time.Now())
+	h, err := loadHome(&config.Gateway{StateDir: state}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := h.current().Leaf.SerialNumber
-	if err := h.renew(state, nil, time.Now().Add(identity.GatewayLife*2/3)); err != nil {
+	if err := h.renew(&config.Gateway{StateDir: state}, time.Now().Add(pki.DefaultLimits().Gateway*2/3)); err != nil {
 		t.Fatal(err)
 	}
 	if h.current().Leaf.SerialNumber.Cmp(before) == 0 {
 		t.Error("the certificate is the same after two thirds of its life")
+	}
+}
+
+// The domain's CA is followed up at a start after a long rest too, and what it issues is of the roots that the bundle names.
+func TestIssuingCARotatesWithTheGateway(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Init(InitOptions{Dir: dir, Domain: "x.example", Listen: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(dir, "state")
+	for _, x := range []struct {
+		days int
+		want []pki.Action
+	}{{1, nil}, {200, []pki.Action{pki.Prepared}}, {310, []pki.Action{pki.Activated}}, {800, []pki.Action{pki.Retired, pki.Prepared, pki.Activated, pki.Retired}}} {
+		at := time.Now().AddDate(0, 0, x.days)
+		h, err := loadHome(&config.Gateway{StateDir: state}, at)
+		if err != nil {
+			t.Fatalf("day %d: %v", x.days, err)
+		}
+		var got []pki.Action
+		for _, e := range h.events {
+			got = append(got, e.Action)
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("day %d: %v, want %v", x.days, got, x.want)
+		}
+		if !h.authority.Root().Equal(h.authority.Roots()[0]) || !bytes.Equal(h.bundle.Roots[0], h.authority.Root().Raw) {
+			t.Errorf("day %d: the CA is of a root that the bundle does not name", x.days)
+		}
+		trust, err := identity.NewTrust(h.bundle.Raw, func() time.Time { return at })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var chain []*x509.Certificate
+		for _, der := range h.current().Certificate {
+			c, err := x509.ParseCertificate(der)
+			if err != nil {
+				t.Fatal(err)
+			}
+			chain = append(chain, c)
+		}
+		if _, err := trust.VerifyChain(chain, x509.ExtKeyUsageServerAuth); err != nil {
+			t.Errorf("day %d: %v", x.days, err)
+		}
 	}
 }
 

@@ -10,11 +10,13 @@ import (
 
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
+	"agentgw/directory/store"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/identity/identitytest"
+	"agentgw/internal/pki"
 )
 
 // attach dials with a credential and attaches; it returns the stream for more, or the refusal.
@@ -31,6 +33,9 @@ func (g *gateway) attach(cert tls.Certificate, m *arp.Attach) (*endpoint.Stream,
 	s, err := c.Open(ctx, frame.StreamControl)
 	if err != nil {
 		return nil, err
+	}
+	if m.Trust == nil { // else BUNDLE and STATUS come before anything else
+		m.Trust = []arp.TrustHeld{{Issuer: g.app.trust.Own().Issuer, BundleSeq: 1 << 62, StatusSeq: 1 << 62}}
 	}
 	if err := s.WriteMessage(5*time.Second, m); err != nil {
 		return nil, err
@@ -214,8 +219,8 @@ func TestRenewal(t *testing.T) {
 	if _, err := g.renew(strange, done.AIC, strangeCSR); frame.CodeOf(err) != frame.Binding {
 		t.Errorf("with another key: %v", err)
 	}
-	if _, err := g.renew(again, done.AIC, strangeCSR); frame.CodeOf(err) != frame.Binding {
-		t.Errorf("for another key: %v", err)
+	if _, err := g.renew(self, done.AIC, strangeCSR); frame.CodeOf(err) != frame.Binding {
+		t.Errorf("for another key, when the certificate is over: %v", err)
 	}
 	if err := g.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: done.AIC}); err != nil {
 		t.Fatal(err)
@@ -225,7 +230,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// age makes an entry as if it had last changed some time ago.
+// age makes an entry, and the agent's certificate in the records of the AMC, as if they had last changed some time ago.
 func (g *gateway) age(id string, d time.Duration) {
 	g.t.Helper()
 	e, err := g.app.registry.Get(id)
@@ -233,6 +238,25 @@ func (g *gateway) age(id string, d time.Duration) {
 		g.t.Fatal(err)
 	}
 	if _, err := g.app.registry.Update(g.t.Context(), e, time.Now().Add(-d)); err != nil {
+		g.t.Fatal(err)
+	}
+	name := "amc/agent/" + id
+	if err := g.app.store.Transact(g.t.Context(), func(tx *store.Tx) error {
+		raw, err := tx.Get(name)
+		if err != nil {
+			return err
+		}
+		var record map[int]any
+		if err := frame.Unmarshal(raw, &record); err != nil {
+			return err
+		}
+		for _, c := range record[12].([]any) {
+			c.([]any)[1] = uint64(time.Now().Add(pki.DefaultLimits().Agent - d).Unix())
+		}
+		raw, err = frame.Marshal(record)
+		tx.Set(name, raw)
+		return err
+	}); err != nil {
 		g.t.Fatal(err)
 	}
 }

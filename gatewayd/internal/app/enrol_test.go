@@ -4,12 +4,14 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"agentgw/directory/arp"
+	"agentgw/directory/store"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/identity/identitytest"
@@ -104,13 +106,21 @@ func TestEnrolmentRefusals(t *testing.T) {
 // expireToken makes a token of the past.
 func expireToken(t *testing.T, g *gateway, tok arp.Token) {
 	t.Helper()
-	err := g.app.store.UseToken(t.Context(), sha(tok.Secret), func(record []byte) ([]byte, error) {
+	hash := sha(tok.Secret)
+	name := "tok/" + hex.EncodeToString(hash[:])
+	err := g.app.store.Transact(t.Context(), func(tx *store.Tx) error {
+		record, err := tx.Get(name)
+		if err != nil {
+			return err
+		}
 		var m map[int]any
 		if err := frame.Unmarshal(record, &m); err != nil {
-			return nil, err
+			return err
 		}
 		m[1] = uint64(time.Now().Add(-time.Minute).Unix())
-		return frame.Marshal(m)
+		record, err = frame.Marshal(m)
+		tx.Set(name, record)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
 	"agentgw/directory/store"
+	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
 )
@@ -39,6 +40,24 @@ func (g glue) Register(ctx context.Context, e directory.Entry) error {
 func (g glue) Update(ctx context.Context, e directory.Entry) error {
 	_, err := g.Registry.Update(ctx, e, now())
 	return err
+}
+
+// Withdraw implements registrar.Directory.
+func (g glue) Withdraw(ctx context.Context, id, reason string) error {
+	return g.Registry.Withdraw(ctx, id, reason, now())
+}
+
+// Owe implements registrar.Directory.
+func (g glue) Owe(ctx context.Context, id, reason string) error {
+	return g.store.SetMeta(ctx, owedPrefix+id, []byte(reason))
+}
+
+// records is the store as the AMC sees it.
+type records struct{ *store.Store }
+
+// Transact implements amc.Store.
+func (r records) Transact(ctx context.Context, change func(amc.Tx) error) error {
+	return r.Store.Transact(ctx, func(tx *store.Tx) error { return change(tx) })
 }
 
 // SetAlive implements registrar.Directory.

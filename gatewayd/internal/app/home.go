@@ -1,20 +1,17 @@
 package app
 
 import (
-	"crypto"
-	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"text/template"
@@ -27,30 +24,16 @@ import (
 	"agentgw/internal/daemon"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 // Files of a gateway's state folder.
 const (
 	fileGatewayKey   = "gateway.key"
 	fileGatewayChain = "gateway.pem"
-	fileRootKey      = "ca-root.key"
-	fileRoot         = "ca-root.pem"
-	fileIssuingKey   = "ca-issuing.key"
-	fileIssuing      = "ca-issuing.pem"
 	fileBundle       = "bundle.cbor"
 	dirDirectory     = "dir"
 )
-
-// signers are the files of the Ed25519 keys, by use.
-var signers = map[identity.Use]string{
-	identity.UseDigest: "sign-digest.key", identity.UseSAT: "sign-sat.key", identity.UseRAT: "sign-rat.key",
-	identity.UseBundle: "sign-bundle.key", identity.UseGrant: "sign-grant.key",
-}
-
-// gatewayUses are the uses whose keys belong to the gateway; the others are the AMC's.
-var gatewayUses = []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT}
-
-const signerLife = 365 * 24 * time.Hour
 
 // InitOptions is what `gatewayd init` is told.
 type InitOptions struct {
@@ -94,7 +77,7 @@ func Init(o InitOptions) (*InitResult, error) {
 	if state == "" {
 		state = filepath.Join(o.Dir, "state")
 	}
-	for _, name := range []string{fileBundle, fileRootKey, fileIssuingKey, fileGatewayKey} {
+	for _, name := range []string{fileBundle, pki.FileRootKey, pki.FileIssuingKey, fileGatewayKey} {
 		if _, err := os.Stat(filepath.Join(state, name)); !errors.Is(err, fs.ErrNotExist) {
 			return nil, daemon.Usagef("%s holds the keys of a domain already: keep them, and write %s for it by hand; or choose another folder", state, file)
 		}
@@ -111,7 +94,7 @@ func Init(o InitOptions) (*InitResult, error) {
 	}
 	cfg := config.Gateway{
 		Domain: o.Domain, StateDir: or(o.StateDir, "state"), Listen: o.Listen, Advertise: o.Advertise, Lab: o.Lab,
-		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: arspOf(o.Domain), Vendor: "1", Salt: hex.EncodeToString(salt)},
+		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: aic.Index(o.Domain), Vendor: "1", Salt: hex.EncodeToString(salt)},
 	}
 	out, err := makeDomain(state, cfg, time.Now())
 	if err != nil {
@@ -119,17 +102,6 @@ func Init(o InitOptions) (*InitResult, error) {
 	}
 	out.Config = file
 	return out, writeConfig(file, cfg)
-}
-
-// arspOf is the registrar index of a domain: SHA-256(domain) mod 36^6 in base36; 0 becomes 1.
-func arspOf(domain string) string {
-	hash := sha256.Sum256([]byte(domain))
-	n := new(big.Int).SetBytes(hash[:])
-	n.Mod(n, big.NewInt(36*36*36*36*36*36))
-	if n.Sign() == 0 {
-		n.SetInt64(1)
-	}
-	return strings.ToUpper(n.Text(36))
 }
 
 func makeDomain(state string, cfg config.Gateway, now time.Time) (*InitResult, error) {
@@ -141,7 +113,7 @@ func makeDomain(state string, cfg config.Gateway, now time.Time) (*InitResult, e
 	if err != nil {
 		return nil, err
 	}
-	authority, rootKey, issuingKey, err := identity.NewAuthority(cfg.Domain, now)
+	authority, err := pki.Create(state, pki.Options{Domain: cfg.Domain})
 	if err != nil {
 		return nil, err
 	}
@@ -149,25 +121,19 @@ func makeDomain(state string, cfg config.Gateway, now time.Time) (*InitResult, e
 	if err != nil {
 		return nil, err
 	}
-	profile := identity.LeafProfile{AIC: gateway, DNSNames: dnsNames(cfg.Advertise), Life: identity.GatewayLife}
+	profile := pki.Profile{Kind: pki.Gateway, AIC: gateway, DNSNames: dnsNames(cfg.Advertise)}
 	chain, err := authority.Issue(profile, leaf.Public(), now)
 	if err != nil {
 		return nil, err
 	}
 	at := func(name string) string { return filepath.Join(state, name) }
-	keys := map[string]crypto.Signer{fileRootKey: rootKey, fileIssuingKey: issuingKey, fileGatewayKey: leaf}
-	for name, key := range keys {
-		if err := identity.SaveKey(at(name), key); err != nil {
-			return nil, err
-		}
+	if err := identity.SaveKey(at(fileGatewayKey), leaf); err != nil {
+		return nil, err
 	}
-	chains := map[string][][]byte{fileRoot: {authority.Root.Raw}, fileIssuing: {authority.Issuing.Raw}, fileGatewayChain: chain}
-	for name, c := range chains {
-		if err := identity.SaveChain(at(name), c); err != nil {
-			return nil, err
-		}
+	if err := identity.SaveChain(at(fileGatewayChain), chain); err != nil {
+		return nil, err
 	}
-	bundle, raw, err := makeBundle(state, cfg, gateway, issuer, authority.Root.Raw, now)
+	bundle, raw, err := makeBundle(state, cfg, gateway, issuer, authority.Root().Raw, now)
 	if err != nil {
 		return nil, err
 	}
@@ -186,25 +152,15 @@ func makeBundle(state string, cfg config.Gateway, gateway, issuer aic.AIC, root 
 		Domain: cfg.Domain, Seq: uint64(now.UnixMilli()), Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{root},
 		Prefixes: []string{gateway.ARSPKey()}, SketchKeys: [][]byte{sketch}, Issuer: string(issuer),
 	}
+	keys := &keyring{dir: state, gateway: gateway, issuer: issuer, refresh: bundleRefresh, age: signingAge}
 	made := map[identity.Use]frame.Signer{}
-	for use, name := range signers {
-		_, key, err := ed25519.GenerateKey(rand.Reader)
+	for _, use := range slices.Concat(gatewayUses, amcUses) {
+		s, err := newSigner(keys.file(use, ""))
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := identity.SaveKey(filepath.Join(state, name), key); err != nil {
-			return nil, nil, err
-		}
-		made[use] = frame.NewSigner(key)
-	}
-	for _, use := range []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT, identity.UseBundle, identity.UseGrant} {
-		owner := issuer
-		for _, u := range gatewayUses {
-			if u == use {
-				owner = gateway
-			}
-		}
-		b.Keys = append(b.Keys, identity.NewBundleKey(made[use], owner, use, now, signerLife))
+		made[use] = s
+		b.Keys = append(b.Keys, identity.NewBundleKey(s, keys.owner(use), wireUse(use), now, signerLife))
 	}
 	raw, err := b.Sign(made[identity.UseBundle])
 	if err != nil {
@@ -231,7 +187,7 @@ func dnsNames(addrs []string) []string {
 	var out []string
 	for _, a := range addrs {
 		host, _, err := net.SplitHostPort(a)
-		if err == nil && host != "" && net.ParseIP(host) == nil {
+		if err == nil && pki.IsHostName(host) && net.ParseIP(host) == nil {
 			out = append(out, host)
 		}
 	}
@@ -270,32 +226,53 @@ type home struct {
 	gateway     aic.AIC
 	issuer      aic.AIC
 	bundle      *identity.Accepted
-	authority   *identity.Authority
-	sign        map[identity.Use]frame.Signer
+	authority   *pki.CA     // nil without the role amc
+	events      []pki.Event // of the rotation at the start
+	keys        *keyring
+}
+
+// signer is the key of a use as of the moment that it is asked for.
+func (h *home) signer(use identity.Use) func() frame.Signer { return h.keys.signer(use) }
+
+// roots are the certificates that this domain's chains end in.
+func (h *home) roots() [][]byte {
+	var out [][]byte
+	for _, r := range h.authority.Roots() {
+		out = append(out, r.Raw)
+	}
+	return out
 }
 
 // loadHome reads keys and certificates and checks that they belong together. The gateway's own certificate is renewed by
 // the domain's CA when more than half of its life is over.
-func loadHome(state string, advertise []string, now time.Time) (*home, error) {
+func loadHome(cfg *config.Gateway, now time.Time) (*home, error) {
+	state := cfg.StateDir
 	at := func(name string) string { return filepath.Join(state, name) }
 	raw, err := os.ReadFile(at(fileBundle))
 	if err != nil {
 		return nil, fmt.Errorf("read own bundle: %w; `gatewayd init` makes a domain", err)
 	}
-	h := &home{sign: map[identity.Use]frame.Signer{}}
+	h := &home{}
 	if h.bundle, err = identity.ParseBundle(raw); err != nil {
 		return nil, fmt.Errorf("read own bundle %s: %w", at(fileBundle), err)
 	}
 	h.issuer = aic.AIC(h.bundle.Issuer)
-	for use, name := range signers {
-		if h.sign[use], err = identity.LoadSigner(at(name)); err != nil {
-			return nil, err
-		}
-	}
-	if h.authority, err = loadAuthority(state); err != nil {
+	if h.authority, err = pki.OpenDir(state, authorityOptions(cfg)); err != nil {
 		return nil, err
 	}
-	if err := h.renew(state, advertise, now); err != nil {
+	if h.events, err = h.rotate(now); err != nil {
+		return nil, fmt.Errorf("rotate issuing CA: %w", err)
+	}
+	if err := h.renew(cfg, now); err != nil {
+		return nil, err
+	}
+	h.keys = &keyring{
+		dir: state, gateway: h.gateway, issuer: h.issuer, refresh: cfg.AMC.Refresh.Or(bundleRefresh), age: cfg.AMC.SigningAge.Or(signingAge),
+	}
+	if err := h.keys.load(slices.Concat(gatewayUses, amcUses)); err != nil {
+		return nil, err
+	}
+	if _, err := h.renewBundle(now, false); err != nil {
 		return nil, err
 	}
 	if !h.bundle.IsGateway(string(h.gateway)) {
@@ -304,28 +281,33 @@ func loadHome(state string, advertise []string, now time.Time) (*home, error) {
 	return h, nil
 }
 
-func loadAuthority(state string) (*identity.Authority, error) {
-	at := func(name string) string { return filepath.Join(state, name) }
-	root, err := identity.LoadChain(at(fileRoot))
-	if err != nil {
-		return nil, err
-	}
-	issuing, err := identity.LoadChain(at(fileIssuing))
-	if err != nil {
-		return nil, err
-	}
-	key, err := identity.LoadKey(at(fileIssuingKey))
-	if err != nil {
-		return nil, err
-	}
-	return identity.OpenAuthority(root[0], issuing[0], key)
+// authorityOptions is the configuration as the CA sees it.
+func authorityOptions(cfg *config.Gateway) pki.Options {
+	l := pki.DefaultLimits()
+	l.Agent, l.Gateway, l.Issuing = cfg.AMC.AgentLife.Or(l.Agent), cfg.AMC.GatewayLife.Or(l.Gateway), cfg.AMC.IssuingLife.Or(l.Issuing)
+	return pki.Options{Domain: cfg.Domain, Limits: l, BaseURL: cfg.AMC.PKIURL}
 }
+
+// rotate has the domain's CA do what is due in its life, and remembers what there is to say of it.
+func (h *home) rotate(now time.Time) (events []pki.Event, err error) {
+	for range maxRotations {
+		e, err := h.authority.Rotate(now)
+		if err != nil || e.Action == pki.Nothing {
+			return events, err
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+const maxRotations = 8 // steps in a row; more than two are due only after years of rest
 
 // current is the gateway's certificate as of now.
 func (h *home) current() tls.Certificate { return *h.certificate.Load() }
 
 // renew loads the gateway's certificate, and has the domain's CA issue the next one when half of its life is over.
-func (h *home) renew(state string, advertise []string, now time.Time) error {
+func (h *home) renew(cfg *config.Gateway, now time.Time) error {
+	state := cfg.StateDir
 	chainFile := filepath.Join(state, fileGatewayChain)
 	key, err := identity.LoadKey(filepath.Join(state, fileGatewayKey))
 	if err != nil {
@@ -347,7 +329,7 @@ func (h *home) renew(state string, advertise []string, now time.Time) error {
 		h.gateway = id
 	}
 	if now.After(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
-		profile := identity.LeafProfile{AIC: h.gateway, DNSNames: dnsNames(advertise), Life: identity.GatewayLife}
+		profile := pki.Profile{Kind: pki.Gateway, AIC: h.gateway, DNSNames: dnsNames(cfg.Advertise), Life: time.Duration(cfg.AMC.GatewayLife)}
 		if chain, err = h.authority.Issue(profile, key.Public(), now); err != nil {
 			return fmt.Errorf("renew own certificate: %w", err)
 		}

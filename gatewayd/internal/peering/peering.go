@@ -54,7 +54,7 @@ type Config struct {
 	Gateway, Domain string
 	Certificate     func() tls.Certificate
 	Trust           *identity.Trust
-	Signer          frame.Signer // key of use 1
+	Signer          func() frame.Signer // key of use 1, as of now
 	// KeepPin remembers over restarts under which key an introduced domain was first accepted; nil forgets it.
 	KeepPin func(domain string, fingerprint *[32]byte)
 	// Statuses are the newest status lists; whoever makes our own applies them there and calls StatusChanged. nil checks no
@@ -186,6 +186,15 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	}
 	p.node.BundleAccepted()
 	return nil
+}
+
+// TrustChanged says that the own bundle, or which bundles are handed on, is another one than before.
+func (p *Peering) TrustChanged() {
+	select {
+	case <-p.ready:
+		p.node.BundleAccepted()
+	default: // the neighbours are told when their sessions begin
+	}
 }
 
 // configure gives the trust store the bundles of all rows, or of none that is new.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentgw/directory"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/internal/endpoint"
@@ -73,7 +74,7 @@ func (r *Registrar) serveAgent(ctx context.Context, c *endpoint.Conn, agent Agen
 	c.Serve(ctx, endpoint.Handlers{
 		frame.StreamControl:      func(ctx context.Context, s *endpoint.Stream) { r.control(ctx, c, s, agent, &attached) },
 		frame.StreamRequest:      func(ctx context.Context, s *endpoint.Stream) { r.request(ctx, s, agent) },
-		frame.StreamRegistration: func(ctx context.Context, s *endpoint.Stream) { r.renewStream(ctx, s, agent) },
+		frame.StreamRegistration: func(ctx context.Context, s *endpoint.Stream) { r.registration(ctx, s, agent) },
 	})
 }
 
@@ -98,7 +99,7 @@ func (r *Registrar) leave(aic string) {
 
 // control runs an agent's control stream from ATTACH to its end. The connection ends with it.
 func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.Stream, agent Agent, done *atomic.Bool) {
-	a, attached, err := r.attach(c, s, agent)
+	a, attached, held, err := r.attach(c, s, agent)
 	done.Store(true)
 	if err != nil {
 		defer c.Close(frame.OK, "")
@@ -113,6 +114,7 @@ func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.S
 		c.Close(frame.CodeOf(err), "")
 		return
 	}
+	r.greet(a, held)
 	r.log.Info("agent attached", "aic", agent.AIC, "remote", c.RemoteAddr().String(), "endpoints", len(a.endpoints))
 	var writer sync.WaitGroup
 	defer writer.Wait()
@@ -157,24 +159,14 @@ func waitClosed(c *endpoint.Conn) {
 	}
 }
 
-func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*attachment, *arp.Attached, error) {
+func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*attachment, *arp.Attached, []arp.TrustHeld, error) {
 	var m arp.Attach
 	if err := s.ReadMessage(readTime, &m); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	if m.AIC != agent.AIC {
-		return nil, nil, frame.Errorf(frame.IdentityMismatch, "attaches as %s", m.AIC)
-	}
-	e, ok := r.cfg.Directory.Get(agent.AIC)
-	if !ok || !e.State.Offered() {
-		return nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
-	}
-	grant, err := arp.OpenGrant(m.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
+	e, grant, err := r.mayAttach(&m, agent)
 	if err != nil {
-		return nil, nil, err
-	}
-	if grant.AIC != agent.AIC || string(grant.SPKI) != string(agent.SPKI[:]) {
-		return nil, nil, frame.Errorf(frame.IdentityMismatch, "presents the grant of %s", grant.AIC)
+		return nil, nil, nil, err
 	}
 	agent.Scope = grant.Scope
 	observed := c.RemoteAddr()
@@ -202,9 +194,9 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	default:
 		before.conn.Close(frame.Collision, "")
 	}
-	if e, ok = r.cfg.Directory.Get(agent.AIC); !ok || !e.State.Offered() { // taken away since: [Registrar.Drop] came too early
+	if e, ok := r.cfg.Directory.Get(agent.AIC); !ok || !e.State.Offered() { // taken away since: [Registrar.Drop] came too early
 		r.detach(a)
-		return nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
+		return nil, nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
 	}
 	return a, &arp.Attached{
 		EntryVersion: e.Version,
@@ -212,8 +204,37 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 		KeepaliveMS:  uint64(keepalive.Milliseconds()), OfflineMS: uint64(offline.Milliseconds()),
 		Observed: &semreq.Endpoint{Host: observed.Addr().String(), Port: observed.Port(), ALPN: frame.ALPNControl},
 		Now:      uint64(time.Now().Unix()),
-	}, nil
+	}, m.Trust, nil
 }
+
+// mayAttach holds an ATTACH against the directory, the clock and the grant that comes with it.
+func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, grant *arp.Grant, err error) {
+	if m.AIC != agent.AIC {
+		return e, nil, frame.Errorf(frame.IdentityMismatch, "attaches as %s", m.AIC)
+	}
+	if len(m.Trust) > arp.MaxTrustHeld {
+		return e, nil, frame.Errorf(frame.Malformed, "ATTACH names %d issuers", len(m.Trust))
+	}
+	now := time.Now()
+	if skew := now.Sub(time.Unix(int64(m.Now), 0)).Abs(); m.Now != 0 && skew > maxSkew {
+		return e, nil, frame.Errorf(frame.ClockSkew, "its clock and ours differ by %s, more than %s: set one of them", skew.Round(time.Second), maxSkew)
+	}
+	e, ok := r.cfg.Directory.Get(agent.AIC)
+	if !ok || !e.State.Offered() {
+		return e, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
+	}
+	grant, err = arp.OpenGrant(m.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, now)
+	if err != nil {
+		return e, nil, err
+	}
+	if grant.AIC != agent.AIC || string(grant.SPKI) != string(agent.SPKI[:]) {
+		return e, nil, frame.Errorf(frame.IdentityMismatch, "presents the grant of %s", grant.AIC)
+	}
+	return e, grant, nil
+}
+
+// maxSkew is how far two clocks may differ.
+const maxSkew = 120 * time.Second
 
 // issuer is the AIC that may grant for a domain: the issuer of its bundle.
 func (r *Registrar) issuer(domain string) string {

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +16,6 @@ import (
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
-	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -65,8 +66,8 @@ func (r *Registrar) enrolStream(ctx context.Context, c *endpoint.Conn, s *endpoi
 	case frame.Renew: // its certificate has expired; the connection proves the key
 		var m arp.Renew
 		if err = frame.Unmarshal(payload, &m); err == nil {
-			done, err := r.renew(ctx, &m, c.PeerSPKI())
-			r.answerRenewal(s, done, err)
+			done, err := r.renew(ctx, &m, c.PeerSPKI(), true)
+			r.answer(s, t, done, err)
 			return
 		}
 	default:
@@ -77,11 +78,15 @@ func (r *Registrar) enrolStream(ctx context.Context, c *endpoint.Conn, s *endpoi
 		return
 	}
 	var answer frame.Message
-	done, err := r.enrol(ctx, c.PeerSPKI(), &req)
-	if err != nil {
+	done, err := r.enrol(ctx, c.PeerSPKI(), c.RemoteAddr().Addr(), &req)
+	switch {
+	case err != nil:
 		r.log.Info("enrolment refused", "remote", c.RemoteAddr().String(), "err", err)
 		answer = refusal(err)
-	} else {
+	case done.Code == frame.Pending:
+		r.log.Info("enrolment waits for approval", "request", hex.EncodeToString(done.PendingID), "remote", c.RemoteAddr().String())
+		answer = done
+	default:
 		r.log.Info("agent enrolled", "aic", done.AIC, "caps", len(done.Caps), "remote", c.RemoteAddr().String())
 		answer = done
 	}
@@ -107,10 +112,16 @@ func refusal(err error) *arp.Answer {
 }
 
 // enrol runs the steps of a registration in the order of seed 002, section 5.1: validation, authorisation, AIC, credential,
-// authoritative ACS, commit. A crash between two of them leaves nothing, or what the same token completes.
-func (r *Registrar) enrol(ctx context.Context, peer [32]byte, req *arp.Enrol) (*arp.Enrolled, error) {
-	if err := r.cfg.AMC.Check(ctx, req.Secret, peer); err != nil {
-		return nil, err
+// authoritative ACS, commit. A crash between two of them leaves nothing, or what the same request completes. What costs the
+// sender least is checked first: the hash of its token, then the certificate request, then the ACS.
+func (r *Registrar) enrol(ctx context.Context, peer [32]byte, from netip.Addr, req *arp.Enrol) (*arp.Enrolled, error) {
+	var token []byte
+	if len(req.Secret) > 0 {
+		hash := sum(req.Secret)
+		token = hash[:]
+		if err := r.cfg.AMC.Check(ctx, token, peer); err != nil {
+			return nil, err
+		}
 	}
 	csr, err := identity.ParseCSR(req.CSR)
 	if err != nil {
@@ -127,23 +138,67 @@ func (r *Registrar) enrol(ctx context.Context, peer [32]byte, req *arp.Enrol) (*
 	if err != nil {
 		return nil, err
 	}
-	grant, err := r.cfg.AMC.Authorise(ctx, amc.Request{
-		Secret: req.Secret, Gateway: r.cfg.Gateway, SPKI: spki, Scope: req.Scope, Skills: skillIDs(draft),
-	})
+	decided, err := r.authorise(ctx, spki, token, from, req, draft)
 	if err != nil {
 		return nil, err
 	}
-	id, err := r.reserve(ctx, req.Secret, grant.AIC)
+	if decided.Code == frame.Pending {
+		return &arp.Enrolled{Code: frame.Pending, PendingID: decided.PendingID, RetryAfterMS: decided.RetryAfterMS}, nil
+	}
+	grant, err := arp.OpenGrant(decided.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	chain, signed, err := r.cfg.AMC.Issue(grant, id, req.CSR, identity.LeafProfile{
-		Organization: draft.Provider.Organization, Country: draft.Provider.CountryCode,
-	})
+	if string(grant.SPKI) != string(spki[:]) || grant.GW != string(r.cfg.Gateway) {
+		return nil, frame.Errorf(frame.Binding, "the AMC has granted something else than what was asked for")
+	}
+	id, err := r.reserve(ctx, grant)
 	if err != nil {
 		return nil, err
 	}
-	return r.publish(ctx, req, draft, id, grant, chain, signed)
+	issued, err := r.cfg.AMC.Issue(ctx, string(r.cfg.Gateway), &arp.Renew{AIC: string(id), CSR: req.CSR, JTI: grant.JTI})
+	if err != nil {
+		return nil, err
+	}
+	return r.publish(ctx, req, draft, id, grant, issued)
+}
+
+// authorise asks the central authentication service.
+func (r *Registrar) authorise(ctx context.Context, spki [32]byte, token []byte, from netip.Addr, req *arp.Enrol, draft *acs.ACS) (*arp.AuthzResponse, error) {
+	onto, err := aic.RandomSerial(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	hash := sum(req.Draft)
+	id := make([]byte, 16)
+	rand.Read(id) // it never fails
+	q := &arp.AuthzRequest{
+		ReqID: id, GW: string(r.cfg.Gateway), SPKI: spki[:], Vendor: r.vendor(draft.Provider.Organization), Ontology: onto,
+		Attributes: attributes(draft, from), Scope: req.Scope, TokenHash: token, ACSHash: hash[:], Skills: skillIDs(draft), PendingID: req.PendingID,
+	}
+	return r.cfg.AMC.Authorise(ctx, q)
+}
+
+func attributes(a *acs.ACS, from netip.Addr) arp.Attributes {
+	out := arp.Attributes{Organization: clip(a.Provider.Organization), Country: clip(a.Provider.CountryCode), Name: clip(a.Name)}
+	if from.IsValid() {
+		out.Address = network(from).String()
+	}
+	return out
+}
+
+const maxAttribute = 256
+
+func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxAttribute)], "") }
+
+// vendor is the vendor index of a provider: the same at every gateway of the domain, and for ever. Who names no organisation
+// has the default one.
+func (r *Registrar) vendor(organization string) string {
+	name := strings.ToLower(strings.TrimSpace(organization))
+	if name == "" {
+		return r.cfg.Codes.Vendor
+	}
+	return aic.Index(name)
 }
 
 func (r *Registrar) validate(req *arp.Enrol) (*acs.ACS, error) {
@@ -192,43 +247,34 @@ func skillIDs(a *acs.ACS) []string {
 	return out
 }
 
-// reserve takes a new AIC, or goes on with the one that this token got before a crash.
-func (r *Registrar) reserve(ctx context.Context, secret []byte, before string) (aic.AIC, error) {
-	if before != "" {
-		return aic.Parse(before)
+// reserve takes a new AIC, or goes on with the one that the grant was used for before a crash.
+func (r *Registrar) reserve(ctx context.Context, g *arp.Grant) (aic.AIC, error) {
+	if g.AIC != "" {
+		return aic.Parse(g.AIC)
 	}
 	for range reserveTries {
-		id, err := r.newAIC()
+		entity, err := aic.RandomSerial(rand.Reader)
 		if err != nil {
 			return "", err
 		}
-		err = r.cfg.Directory.Reserve(ctx, string(id))
-		if errors.Is(err, directory.ErrExists) {
-			continue
-		}
+		c := r.cfg.Codes
+		id, err := aic.New(c.Prefix, c.ARSP, g.Vendor, g.Ontology, entity, c.Salt)
 		if err != nil {
+			return "", err
+		}
+		switch err = r.cfg.Directory.Reserve(ctx, string(id)); {
+		case errors.Is(err, directory.ErrExists):
+			continue
+		case err != nil:
 			return "", fmt.Errorf("reserve AIC: %w", err)
 		}
-		return r.cfg.AMC.Reserve(ctx, secret, id)
+		return id, nil
 	}
 	return "", frame.Errorf(frame.Internal, "no free AIC in %d tries: check the machine's random numbers", reserveTries)
 }
 
-func (r *Registrar) newAIC() (aic.AIC, error) {
-	onto, err := aic.RandomSerial(rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	entity, err := aic.RandomSerial(rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	c := r.cfg.Codes
-	return aic.New(c.Prefix, c.ARSP, c.Vendor, onto, entity, c.Salt)
-}
-
 // publish makes the authoritative ACS and commits the entry.
-func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS, id aic.AIC, grant *arp.Grant, chain [][]byte, signed []byte) (*arp.Enrolled, error) {
+func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS, id aic.AIC, grant *arp.Grant, issued *arp.Credential) (*arp.Enrolled, error) {
 	now := time.Now()
 	doc, removed, err := acs.Authoritative(draft, id, grant.Skills, now)
 	if err != nil {
@@ -243,7 +289,7 @@ func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS,
 		RegisteredAt: now, LastModified: now, ExpiresAt: time.Unix(int64(grant.Exp), 0),
 		Visibility: directory.Visibility(req.Visibility), Allow: req.Allow, Skills: grant.Skills,
 		Provenance: directory.Provenance{
-			SubmittedBy: string(id), CertSHA256: sum(chain[0]), SPKI: [32]byte(grant.SPKI),
+			SubmittedBy: string(id), CertSHA256: sum(issued.Chain[0]), SPKI: [32]byte(grant.SPKI),
 			Grant: hex.EncodeToString(grant.JTI), Provider: directory.ProviderUnverified,
 		},
 	}
@@ -254,8 +300,13 @@ func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS,
 	} else if err != nil {
 		return nil, fmt.Errorf("commit registration of %s: %w", id, err)
 	}
+	if err := r.cfg.Audit(ctx, "agent.registered", map[string]any{
+		"aic": string(id), "grant": hex.EncodeToString(grant.JTI), "acs": hex.EncodeToString(entry.ACSHash[:]), "version": entry.Version,
+	}); err != nil {
+		return nil, err
+	}
 	out := &arp.Enrolled{
-		AIC: string(id), Chain: chain, Bundle: r.cfg.Trust.Own().Raw, ACS: entry.ACS, EntryVersion: entry.Version, Grant: signed,
+		AIC: string(id), Chain: issued.Chain, Bundle: issued.Bundle, ACS: entry.ACS, EntryVersion: entry.Version, Grant: issued.Grant,
 	}
 	for _, s := range entry.Skills {
 		out.Caps = append(out.Caps, directory.CapID(string(id), s))

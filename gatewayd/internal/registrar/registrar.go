@@ -40,6 +40,10 @@ type Directory interface {
 	Register(ctx context.Context, e directory.Entry) error
 	// Update commits the next version of an entry; directory.ErrConflict when it is not the one that e was read from.
 	Update(ctx context.Context, e directory.Entry) error
+	// Withdraw ends an entry on its agent's word; a tombstone stays.
+	Withdraw(ctx context.Context, id, reason string) error
+	// Owe remembers that the AMC must still be told of a withdrawal.
+	Owe(ctx context.Context, id, reason string) error
 	SetAlive(id string, alive bool)
 }
 
@@ -55,15 +59,20 @@ type Config struct {
 	Gateway     aic.AIC
 	Certificate func() tls.Certificate
 	Codes       Codes
-	AMC         *amc.AMC
+	AMC         amc.Center
 	Directory   Directory
 	Trust       *identity.Trust
+	Statuses    *identity.Statuses
 	// Answer is the relay: it answers one request of an agent.
 	Answer      func(ctx context.Context, a Agent, r *semreq.Request) *semreq.Response
 	Lab         bool
 	SessionLife time.Duration
 	EnrolRate   float64 // a second from one address, 5
-	Log         *slog.Logger
+	// Audit keeps a record; it is on the disk when the call returns.
+	Audit func(ctx context.Context, kind string, data any) error
+	// AuditSoon keeps a record that may be lost with the power of the next second.
+	AuditSoon func(kind string, data any)
+	Log       *slog.Logger
 }
 
 // Agent is an attached agent as its connection proves it.
@@ -97,6 +106,12 @@ func New(cfg Config) *Registrar {
 		cfg.EnrolRate = 5
 	}
 	enrols, _ := lru.New[netip.Prefix, *rate.Limiter](enrolLimitersKept) // fails on a size below 1 only
+	if cfg.Audit == nil {
+		cfg.Audit = func(context.Context, string, any) error { return nil }
+	}
+	if cfg.AuditSoon == nil {
+		cfg.AuditSoon = func(string, any) {}
+	}
 	return &Registrar{
 		cfg: cfg, log: cfg.Log, enrols: enrols, complaints: rate.NewLimiter(1, 20),
 		attached: map[string]*attachment{}, conns: map[string]int{},
@@ -128,13 +143,15 @@ func (r *Registrar) role(p identity.Peer) error {
 		return frame.Errorf(frame.IdentityMismatch, "%s is of the domain %s: only agents of %s may speak %s here", p.AIC, p.Domain, r.cfg.Domain, frame.ALPNControl)
 	}
 	e, ok := r.cfg.Directory.Get(string(p.AIC))
-	if !ok || e.State.Terminal() {
+	switch {
+	case !ok || e.State.Terminal():
 		return frame.Errorf(frame.IdentityMismatch, "%s is not registered with this gateway", p.AIC)
-	}
-	if e.Provenance.SPKI != p.SPKI {
+	case e.State == directory.Suspended:
+		return frame.Errorf(frame.CertStatus, "%s is suspended", p.AIC)
+	case e.Provenance.SPKI != p.SPKI:
 		return frame.Errorf(frame.IdentityMismatch, "%s presents a key that is not the one it is registered with", p.AIC)
 	}
-	return nil
+	return r.cfg.Statuses.Check(string(p.AIC), p.Serial)
 }
 
 func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
@@ -152,11 +169,7 @@ func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
 
 // allowEnrol takes a token of the bucket of one customer's network: an IPv4 address, an IPv6 /64.
 func (r *Registrar) allowEnrol(addr netip.Addr) bool {
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
-	}
-	from, _ := addr.Prefix(bits)
+	from := network(addr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lim, ok := r.enrols.Get(from)
@@ -165,4 +178,15 @@ func (r *Registrar) allowEnrol(addr netip.Addr) bool {
 		r.enrols.Add(from, lim)
 	}
 	return lim.Allow()
+}
+
+// network is what one customer has of the Internet: an IPv4 address, an IPv6 /64.
+func network(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap()
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = 64
+	}
+	p, _ := addr.Prefix(bits)
+	return p
 }

@@ -2,89 +2,118 @@ package registrar
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"time"
 
 	"agentgw/directory"
-	"agentgw/directory/acs"
-	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
-// renewLate is how long after the end of its certificate an agent may still renew it with the same key.
-const renewLate = 30 * 24 * time.Hour
-
-// renewPause bounds how often one agent can make the directory write.
+// renewPause bounds how often one agent can make the directory and the AMC write.
 const renewPause = time.Second
 
-// renewStream answers a RENEW of an agent that is here under its current certificate.
-func (r *Registrar) renewStream(ctx context.Context, s *endpoint.Stream, agent Agent) {
-	var m arp.Renew
-	if err := s.ReadMessage(readTime, &m); err != nil {
+// registration answers the one frame of a registration stream of an agent that is here under its certificate.
+func (r *Registrar) registration(ctx context.Context, s *endpoint.Stream, agent Agent) {
+	t, payload, err := s.ReadFrame(readTime)
+	if err != nil {
 		s.Reset(frame.CodeOf(err))
 		return
 	}
-	if m.AIC != agent.AIC {
-		r.answerRenewal(s, nil, frame.Errorf(frame.IdentityMismatch, "%s cannot renew for %s", agent.AIC, m.AIC))
+	var answer frame.Message
+	switch t {
+	case frame.Renew:
+		var m arp.Renew
+		if err = frame.Unmarshal(payload, &m); err == nil {
+			answer, err = r.renewOwn(ctx, &m, agent)
+		}
+	case frame.ACSPut:
+		var m arp.ACSPut
+		if err = frame.Unmarshal(payload, &m); err == nil {
+			answer, err = r.put(ctx, s, &m, agent)
+		}
+	case frame.Deregister:
+		var m arp.Deregister
+		if err = frame.Unmarshal(payload, &m); err == nil {
+			answer, err = r.deregister(ctx, &m, agent)
+		}
+	default:
+		s.Reset(frame.UnexpectedFrame)
 		return
 	}
-	done, err := r.renew(ctx, &m, agent.SPKI)
-	r.answerRenewal(s, done, err)
+	if frame.CodeOf(err) == frame.Malformed {
+		s.Reset(frame.Malformed)
+		return
+	}
+	r.answer(s, t, answer, err)
 }
 
-func (r *Registrar) answerRenewal(s *endpoint.Stream, done *arp.Credential, err error) {
-	var answer frame.Message = done
+// answer writes what a verb has brought, or why not.
+func (r *Registrar) answer(s *endpoint.Stream, verb frame.Type, m frame.Message, err error) {
 	if err != nil {
 		if r.complaints.Allow() { // a flood of refusals shall not be a flood of lines
-			r.log.Info("renewal refused", "err", err)
+			r.log.Info("refused", "verb", verb.String(), "err", err)
 		}
-		answer = arp.Refusal(err)
+		m = refusal(err)
 	}
-	if err := s.WriteMessage(writeTime, answer); err != nil {
+	if err := s.WriteMessage(writeTime, m); err != nil {
 		s.Reset(frame.CodeOf(err))
 		return
 	}
 	s.CloseWrite()
 }
 
-// renew issues the next certificate of a registered agent over the key that the connection has proved. The directory entry
-// notes it: its last change is what a late renewal is measured from.
-func (r *Registrar) renew(ctx context.Context, m *arp.Renew, proved [32]byte) (*arp.Credential, error) {
+// renewOwn answers the RENEW of an agent under its current certificate: over the key that it has, or over a new one.
+func (r *Registrar) renewOwn(ctx context.Context, m *arp.Renew, agent Agent) (*arp.Credential, error) {
+	if m.AIC != agent.AIC {
+		return nil, frame.Errorf(frame.IdentityMismatch, "%s cannot renew for %s", agent.AIC, m.AIC)
+	}
+	return r.renew(ctx, m, agent.SPKI, false)
+}
+
+// renew has the AMC issue the next certificate of a registered agent that has proved its key. late says that it has proved
+// nothing else, its certificate being over: then the key stays. The directory entry notes certificate and key.
+func (r *Registrar) renew(ctx context.Context, m *arp.Renew, proved [32]byte, late bool) (*arp.Credential, error) {
 	e, ok := r.cfg.Directory.Get(m.AIC)
 	switch {
-	case !ok || !e.State.Offered():
+	case !ok || e.State.Terminal():
 		return nil, frame.Errorf(frame.Revoked, "%s is not registered here, or no more: it needs a new enrolment", m.AIC)
+	case e.State == directory.Suspended:
+		return nil, frame.Errorf(frame.CertStatus, "%s is suspended: ask the operator of its domain", m.AIC)
 	case e.Provenance.SPKI != proved:
 		return nil, frame.Errorf(frame.Binding, "%s is registered with another key", m.AIC)
-	case time.Since(e.LastModified) > r.cfg.AMC.Life()+renewLate:
-		return nil, frame.Errorf(frame.Expired, "the certificate of %s ended more than 30 days ago: it needs a new enrolment", m.AIC)
+	case len(m.JTI) > 0:
+		return nil, frame.Errorf(frame.ReqInvalid, "a renewal names no grant")
+	case time.Since(e.LastModified) < renewPause:
+		return nil, frame.Errorf(frame.RateLimited, "%s has changed a moment ago: try again in a second", m.AIC)
 	}
-	if time.Since(e.LastModified) < renewPause {
-		return nil, frame.Errorf(frame.RateLimited, "%s has renewed a moment ago", m.AIC)
-	}
-	id, err := aic.Parse(m.AIC)
-	if err != nil {
-		return nil, frame.Errorf(frame.ReqInvalid, "%w", err)
-	}
-	doc, err := acs.Parse(e.ACS)
+	csr, err := identity.ParseCSR(m.CSR)
 	if err != nil {
 		return nil, err
 	}
-	chain, err := r.cfg.AMC.Renew(id, proved, m.CSR, identity.LeafProfile{
-		Organization: doc.Provider.Organization, Country: doc.Provider.CountryCode,
-	})
+	spki, err := identity.SPKIHash(csr.PublicKey)
 	if err != nil {
 		return nil, err
 	}
-	e.Provenance.CertSHA256 = sum(chain[0])
+	if late && spki != proved {
+		return nil, frame.Errorf(frame.Binding, "the certificate of %s is over: only the key that it had can renew it", m.AIC)
+	}
+	issued, err := r.cfg.AMC.Issue(ctx, string(r.cfg.Gateway), m)
+	if err != nil {
+		return nil, err
+	}
+	e.Provenance.CertSHA256, e.Provenance.SPKI = sum(issued.Chain[0]), spki
+	if grant, err := arp.OpenGrant(issued.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now()); err == nil {
+		e.Provenance.Grant, e.ExpiresAt = hex.EncodeToString(grant.JTI), time.Unix(int64(grant.Exp), 0)
+	}
 	if err := r.cfg.Directory.Update(ctx, e); errors.Is(err, directory.ErrConflict) {
 		return nil, frame.Errorf(frame.Overloaded, "the entry of %s changed at this moment: try again", m.AIC)
 	} else if err != nil {
 		return nil, err
 	}
-	r.log.Info("credential renewed", "aic", m.AIC)
-	return &arp.Credential{Chain: chain, Bundle: r.cfg.Trust.Own().Raw}, nil
+	r.log.Info("credential renewed", "aic", m.AIC, "new_key", spki != proved)
+	return issued, nil
 }

@@ -33,7 +33,7 @@ func (r *Relay) answerHere(ctx context.Context, j *job, out *semreq.Response) bo
 			}
 			provisioned = true
 		}
-		signed, err := res.Sign(r.cfg.Result)
+		signed, err := res.Sign(r.cfg.Result())
 		if err != nil {
 			r.log.Error("sign result", "err", err)
 			out.Status = frame.Internal
@@ -99,7 +99,7 @@ func (r *Relay) provision(ctx context.Context, j *job, c directory.Candidate, re
 
 func (r *Relay) mint(j *job, c directory.Candidate, cti [16]byte, spki [32]byte, scope []string) ([]byte, error) {
 	now := time.Now()
-	return token.MintSAT(r.cfg.SAT, token.SAT{
+	return token.MintSAT(r.cfg.SAT(), token.SAT{
 		Issuer: r.cfg.Gateway, Subject: j.asker.AIC, Audience: c.AIC, Issued: uint64(now.Unix()), ID: wire.ID(cti),
 		Confirm: token.Confirm{SPKI: wire.Hash(j.provision.ISPKI)}, Scope: scope, TargetSPKI: wire.Hash(spki),
 		Sid: wire.ID(j.provision.SID), Cap: c.CapID, SessExp: uint64(now.Add(r.cfg.SessionLife).Unix()),

@@ -131,7 +131,7 @@ func (r *Relay) authorise(j *job) error {
 	if j.provision != nil {
 		spki = j.provision.ISPKI
 	}
-	rat, err := token.MintRAT(r.cfg.RAT, token.RAT{
+	rat, err := token.MintRAT(r.cfg.RAT(), token.RAT{
 		Issuer: r.cfg.Gateway, Subject: j.asker.AIC, Issued: uint64(time.Now().Unix()), ID: cti, Scope: j.scope,
 		QHash: j.req.QHash, ReqID: j.req.ReqID, SPKI: spki, MaxHops: uint64(j.req.HopLimit),
 		Bind: token.Bind(j.req.Constraints, j.req.Provision, uint64(j.req.Flags)),

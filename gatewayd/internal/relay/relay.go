@@ -96,7 +96,7 @@ type Network interface {
 // Config of a relay. Zero numbers mean defaults.
 type Config struct {
 	Gateway, Domain  string
-	Result, RAT, SAT frame.Signer
+	Result, RAT, SAT func() frame.Signer // keys of use 1, 3 and 2, as of now
 	Directory        Directory
 	Agents           Agents
 	Network          Network

@@ -71,8 +71,8 @@ func newSim(t *testing.T, names ...string) *sim {
 		}
 		rand.Read(g.key[:])
 		g.relay = New(Config{
-			Gateway: string(g.d.Gateway), Domain: n, Result: g.d.Sign[identity.UseDigest], RAT: g.d.Sign[identity.UseRAT],
-			SAT: g.d.Sign[identity.UseSAT], Directory: g, Agents: g, Network: g, AnswerBar: 4000, Log: slog.New(slog.DiscardHandler),
+			Gateway: string(g.d.Gateway), Domain: n, Result: g.d.Sign[identity.UseDigest].Always(), RAT: g.d.Sign[identity.UseRAT].Always(),
+			SAT: g.d.Sign[identity.UseSAT].Always(), Directory: g, Agents: g, Network: g, AnswerBar: 4000, Log: slog.New(slog.DiscardHandler),
 		})
 		s.gateways[n] = g
 	}

@@ -15,13 +15,14 @@ import (
 	"agentgw/directory/aic"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/pki"
 )
 
 // Domain is one Agent Autonomous Domain.
 type Domain struct {
 	Name      string
 	ARSP      string
-	Authority *identity.Authority
+	Authority *pki.CA
 	Gateway   aic.AIC
 	Issuer    aic.AIC
 	Bundle    *identity.Bundle
@@ -35,14 +36,14 @@ type Domain struct {
 func New(t testing.TB, name, arsp string) *Domain {
 	t.Helper()
 	now := time.Now()
-	authority, _, _, err := identity.NewAuthority(name, now)
+	authority, err := pki.New(pki.Options{Domain: name})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &Domain{Name: name, ARSP: arsp, Authority: authority, Sign: map[identity.Use]frame.Signer{}, salt: []byte{0x12, 0x34}}
 	d.Gateway, d.Issuer = d.AIC(t), d.AIC(t)
 	d.Bundle = &identity.Bundle{
-		Domain: name, Seq: 1, Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{authority.Root.Raw},
+		Domain: name, Seq: 1, Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{authority.Root().Raw},
 		Prefixes: []string{d.Gateway.ARSPKey()}, SketchKeys: [][]byte{bytes.Repeat([]byte{7}, 32)}, Issuer: string(d.Issuer),
 	}
 	for _, use := range []identity.Use{identity.UseDigest, identity.UseSAT, identity.UseRAT, identity.UseStatus, identity.UseBundle, identity.UseGrant} {
@@ -101,7 +102,7 @@ func (d *Domain) Certificate(t testing.TB, id aic.AIC) tls.Certificate {
 // CertificateOver issues a credential for an AIC over a key.
 func (d *Domain) CertificateOver(t testing.TB, id aic.AIC, key *ecdsa.PrivateKey) tls.Certificate {
 	t.Helper()
-	chain, err := d.Authority.Issue(identity.LeafProfile{AIC: id, Life: time.Hour}, key.Public(), time.Now())
+	chain, err := d.Authority.Issue(pki.Profile{Kind: pki.Agent, AIC: id, Life: time.Hour}, key.Public(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

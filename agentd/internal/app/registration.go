@@ -1,0 +1,99 @@
+package app
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"agentgw/agentd/internal/local"
+	"agentgw/directory"
+	"agentgw/directory/arp"
+	"agentgw/internal/frame"
+)
+
+// ReKey implements local.Daemon.
+func (a *app) ReKey(ctx context.Context, r local.AgentRequest) error {
+	ag, err := a.find(r.Agent)
+	if err != nil {
+		return err
+	}
+	if err := ag.client.ReKey(ctx); err != nil {
+		return err
+	}
+	ag.log.Info("agent has a new key")
+	return nil
+}
+
+// Update implements local.Daemon.
+func (a *app) Update(ctx context.Context, r local.UpdateRequest) (local.UpdateAnswer, error) {
+	ag, err := a.find(r.Agent)
+	if err != nil {
+		return local.UpdateAnswer{}, err
+	}
+	if r.Visibility == "" {
+		r.Visibility, r.Allow = or(ag.cred.Visibility, "public"), ag.cred.Allow
+	}
+	var visibility directory.Visibility
+	if err := visibility.UnmarshalText([]byte(r.Visibility)); err != nil {
+		return local.UpdateAnswer{}, frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	ag.updating.Lock() // two updates at once would both be of the same version
+	defer ag.updating.Unlock()
+	version, attached := ag.client.EntryVersion()
+	if !attached {
+		_, err := ag.client.Attached()
+		return local.UpdateAnswer{}, frame.Errorf(frame.UpstreamFailed, "agent %s is not attached: %w", ag.name, err)
+	}
+	done, err := ag.client.Update(ctx, &arp.ACSPut{
+		AIC: ag.cred.AIC, ACS: []byte(r.ACS), Expected: max(version, ag.version), Visibility: uint8(visibility), Allow: r.Allow,
+	})
+	if err != nil {
+		return local.UpdateAnswer{}, err
+	}
+	ag.version = done.EntryVersion
+	out := local.UpdateAnswer{AIC: ag.cred.AIC, Version: done.EntryVersion, Capabilities: done.Caps}
+	for _, p := range done.Removed {
+		out.Removed = append(out.Removed, p.Path)
+	}
+	return out, ag.keepUpdate(a.cfg.StateDir, done, r)
+}
+
+// keepUpdate makes the daemon serve what the gateway publishes now, and remember it.
+func (a *agent) keepUpdate(state string, done *arp.ACSState, r local.UpdateRequest) error {
+	a.mu.Lock()
+	a.capabilities = done.Caps
+	a.mu.Unlock()
+	e := a.cred.enrolment
+	e.Capabilities, e.EntryVersion, e.Name, e.Visibility, e.Allow = done.Caps, done.EntryVersion, nameOf(done.ACS), r.Visibility, r.Allow
+	meta, err := e.encode()
+	if err != nil {
+		return err
+	}
+	dir := agentDir(state, a.name)
+	if err := renameio.WriteFile(filepath.Join(dir, fileACS), done.ACS, 0o600); err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, fileEnrolment), meta, 0o600)
+}
+
+// Deregister implements local.Daemon. The agent's configuration goes with its registration; its folder stays, for the records.
+func (a *app) Deregister(ctx context.Context, r local.AgentRequest) error {
+	ag, err := a.find(r.Agent)
+	if err != nil {
+		return err
+	}
+	if err := ag.client.Deregister(ctx, r.Reason); err != nil {
+		return err
+	}
+	ag.log.Info("agent de-registered", "aic", ag.cred.AIC)
+	return os.Remove(filepath.Join(a.cfg.AgentsDir, ag.name+".yaml"))
+}
+
+func or(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}

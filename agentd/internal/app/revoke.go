@@ -1,0 +1,68 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"agentgw/a2a/wire"
+	"agentgw/directory/arp"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+// Without its gateway an agent learns of no revocation: it begins no session after awayNew, and ends those that run after
+// awayRunning (a2a/PROTOCOL.md, "Revocation").
+const (
+	awayNew     = 10 * time.Minute
+	awayRunning = 20 * time.Minute
+	awayLook    = 10 * time.Second
+)
+
+// spki is the hash of the agent's key as of now.
+func (a *agent) spki() wire.Hash {
+	hash, err := identity.SPKIHash(a.client.Certificate().Leaf.PublicKey)
+	if err != nil { // the certificate was parsed
+		panic(err)
+	}
+	return hash
+}
+
+// standing says why no session begins with an agent: its domain has taken it out of service, as far as it is told here, or
+// nobody could have told for too long.
+func (a *agent) standing(aic string) error {
+	if away := a.client.Away(); away > awayNew {
+		return frame.Errorf(frame.CertStatus, "no gateway for %s: who is revoked is not known", away.Round(time.Second))
+	}
+	return a.cred.statuses.Check(aic, nil)
+}
+
+// revoked carries out a SESSION_REVOKE.
+func (a *agent) revoked(m *arp.SessionRevoke) {
+	switch v := m.Value.(type) {
+	case []byte:
+		a.a2a.RevokeSession(wire.ID(v), m.Code)
+	case string:
+		if m.Kind == arp.RevokeIssuer {
+			a.a2a.RevokeIssuer(v, m.IatFloor, m.Code)
+		} else {
+			a.a2a.RevokePeer(v, m.Code)
+		}
+	}
+}
+
+// watchGateway ends the sessions of an agent that has been without its gateway for too long.
+func (a *agent) watchGateway(ctx context.Context) {
+	tick := time.NewTicker(awayLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if a.client.Away() > awayRunning && len(a.a2a.Sessions()) > 0 {
+				a.log.Warn("sessions end: no gateway for too long", "away", a.client.Away().Round(time.Second).String())
+				a.a2a.RevokeAll(frame.CertStatus)
+			}
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package amc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/big"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/directory/arp"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+const (
+	maxWhy     = 256
+	sessionMax = 8 * time.Hour // of a session that began before its agent was revoked
+)
+
+// note keeps in memory what the status list needs of an agent. The caller holds the lock, or is alone.
+func (a *AMC) note(id string, g *agent) {
+	if g.State == identity.Good {
+		delete(a.bad, id)
+	} else {
+		a.bad[id] = g
+	}
+	a.noteCerts(g)
+}
+
+func (a *AMC) noteCerts(g *agent) {
+	for _, c := range g.Certs {
+		if c.Superseded != 0 {
+			a.old[string(c.Serial)] = supers{c.Superseded, c.NotAfter}
+		}
+	}
+}
+
+// Suspend takes an agent out of service until Resume.
+func (a *AMC) Suspend(ctx context.Context, id, why string) error {
+	return a.set(ctx, id, identity.Suspended, identity.ReasonHold, why)
+}
+
+// Resume lifts a suspension: the agent goes on without a new enrolment.
+func (a *AMC) Resume(ctx context.Context, id, why string) error {
+	return a.set(ctx, id, identity.Good, identity.ReasonRemoveFromCRL, why)
+}
+
+// Revoke ends an agent's credentials for good; reason is of RFC 5280, section 5.3.1.
+func (a *AMC) Revoke(ctx context.Context, id string, reason uint8, why string) error {
+	return a.set(ctx, id, identity.Revoked, reason, why)
+}
+
+// Withdraw implements Center: an agent that has left is revoked, for cessation of operation.
+func (a *AMC) Withdraw(ctx context.Context, gateway string, m *arp.Deregister) error {
+	err := a.Revoke(ctx, m.AIC, identity.ReasonCessation, m.Reason)
+	if errors.Is(err, errAlready) {
+		return nil
+	}
+	return err
+}
+
+var errAlready = frame.Errorf(frame.State, "it is so already")
+
+// events are the audit kinds of the states.
+var events = map[identity.State]string{
+	identity.Good: "credential.resumed", identity.Suspended: "credential.suspended", identity.Revoked: "credential.revoked",
+}
+
+// set changes an agent's state, and has the new status list out before it returns.
+func (a *AMC) set(ctx context.Context, id string, state identity.State, reason uint8, why string) error {
+	why = why[:min(len(why), maxWhy)]
+	now := a.cfg.Now()
+	var g *agent
+	err := a.transact(ctx, func(tx Tx) (err error) {
+		if g, err = getAgent(tx, id); err != nil {
+			return err
+		}
+		switch {
+		case g.State == state:
+			return errAlready
+		case g.State == identity.Revoked:
+			return frame.Errorf(frame.State, "%s is revoked, and that is for good: a new enrolment makes a new agent", id)
+		}
+		g.State, g.Since, g.Reason, g.Why = state, uint64(now.Unix()), reason, why
+		return put(tx, prefixAgent+id, g)
+	})
+	if errors.Is(err, errAlready) {
+		return frame.Errorf(frame.State, "%s: %w", id, errAlready)
+	}
+	if err != nil {
+		return err
+	}
+	kept := a.cfg.Audit(ctx, events[state], map[string]any{"aic": id, "reason": reason, "why": why})
+	a.mu.Lock()
+	a.note(id, g)
+	a.mu.Unlock()
+	return errors.Join(a.renewList(ctx), kept)
+}
+
+// Run makes a new status list whenever a third of the newest one's life is over, and clears away what has ended, until ctx ends.
+func (a *AMC) Run(ctx context.Context) {
+	list, purge := time.NewTicker(max(a.cfg.StatusLife/3, 100*time.Millisecond)), time.NewTicker(purgeEvery)
+	defer list.Stop()
+	defer purge.Stop()
+	if err := a.renewList(ctx); err != nil {
+		a.cfg.Log.Error("status list", "err", err)
+	}
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-list.C:
+			err = a.renewList(ctx)
+		case <-purge.C:
+			err = a.purge(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.cfg.Log.Error("status list and records of the AMC", "err", err)
+		}
+	}
+}
+
+func (a *AMC) loadSeq() (seq uint64, err error) {
+	err = a.cfg.Store.Records(nameStatus, func(_ string, value []byte) error {
+		if len(value) != 8 {
+			return errors.New("the status list's sequence number is damaged: restore the folder from a backup")
+		}
+		seq = binary.BigEndian.Uint64(value)
+		return nil
+	})
+	return seq, err
+}
+
+// renewList signs and publishes the status list as of now. Its sequence number is a time in milliseconds, and always above the
+// one before: neither a restart nor a backup that was restored repeats one.
+func (a *AMC) renewList(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.cfg.Now()
+	seq := max(a.seq+1, uint64(now.UnixMilli()))
+	if err := a.transact(ctx, func(tx Tx) error {
+		tx.Set(nameStatus, binary.BigEndian.AppendUint64(nil, seq))
+		return nil
+	}); err != nil {
+		return err
+	}
+	a.seq = seq
+	lists, err := identity.SignStatus(identity.StatusList{
+		Domain: a.cfg.Domain, Issuer: string(a.cfg.Issuer), Seq: seq, Issued: uint64(now.Unix()),
+		Next: uint64(now.Add(a.cfg.StatusLife).Unix()), Entries: a.entries(now),
+	}, a.cfg.Status())
+	if err != nil {
+		return err
+	}
+	a.cfg.Publish(lists)
+	return nil
+}
+
+// entries are all that are not good and that anybody could still meet. The caller holds the lock.
+func (a *AMC) entries(now time.Time) []identity.StatusEntry {
+	unix := uint64(now.Unix())
+	var out []identity.StatusEntry
+	for id, g := range a.bad {
+		until := g.Since
+		if c := g.newest(); c != nil {
+			until = max(until, c.NotAfter)
+		}
+		if g.State == identity.Revoked && unix > until+uint64(sessionMax.Seconds()) {
+			continue // no certificate and no session of it can live any more
+		}
+		out = append(out, identity.StatusEntry{Subject: id, State: g.State, Since: g.Since, Reason: g.Reason})
+	}
+	for serial, c := range a.old {
+		if unix > c.notAfter {
+			delete(a.old, serial)
+			continue
+		}
+		out = append(out, identity.StatusEntry{Subject: []byte(serial), State: identity.Revoked, Since: c.since, Reason: identity.ReasonSuperseded})
+	}
+	return out
+}
+
+// CertStatus is what CRL and OCSP say of a certificate of this AMC.
+type CertStatus struct {
+	Serial   *big.Int
+	State    identity.State
+	Since    time.Time
+	Reason   int
+	NotAfter time.Time
+}
+
+// CertStatuses visits every certificate that has not ended.
+func (a *AMC) CertStatuses(f func(CertStatus)) error {
+	now := uint64(a.cfg.Now().Unix())
+	return a.cfg.Store.Records(prefixAgent, func(_ string, value []byte) error {
+		g := new(agent)
+		if err := frame.Unmarshal(value, g); err != nil {
+			return err
+		}
+		for _, c := range g.Certs {
+			if c.NotAfter < now {
+				continue
+			}
+			s := CertStatus{Serial: new(big.Int).SetBytes(c.Serial), State: g.State, Since: time.Unix(int64(g.Since), 0), Reason: int(g.Reason), NotAfter: time.Unix(int64(c.NotAfter), 0)}
+			if g.State == identity.Good && c.Superseded != 0 {
+				s.State, s.Since, s.Reason = identity.Revoked, time.Unix(int64(c.Superseded), 0), identity.ReasonSuperseded
+			}
+			f(s)
+		}
+		return nil
+	})
+}
+
+const (
+	purgeEvery = 10 * time.Minute
+	purgeBatch = 256
+	keepEnded  = 24 * time.Hour // tokens and unused grants, so that their holders are told why
+)
+
+// purge removes tokens and unused grants that ended a day ago, and requests that nobody decided about.
+func (a *AMC) purge(ctx context.Context) error {
+	now := a.cfg.Now()
+	var gone []string
+	ended := errors.New("enough")
+	look := func(prefix string, over func(value []byte) bool) error {
+		err := a.cfg.Store.Records(prefix, func(name string, value []byte) error {
+			if over(value) {
+				gone = append(gone, name)
+			}
+			if len(gone) == purgeBatch {
+				return ended
+			}
+			return nil
+		})
+		if errors.Is(err, ended) {
+			return nil
+		}
+		return err
+	}
+	err := errors.Join(
+		look(prefixToken, func(v []byte) bool {
+			var t Token
+			return frame.Unmarshal(v, &t) == nil && now.After(time.Unix(int64(t.Expires), 0).Add(keepEnded))
+		}),
+		look(prefixGrant, func(v []byte) bool {
+			var g grant
+			return frame.Unmarshal(v, &g) == nil && now.After(time.Unix(int64(g.Nbf), 0).Add(keepEnded+MaxTokenLife))
+		}),
+		look(prefixPending, func(v []byte) bool {
+			var p pending
+			return frame.Unmarshal(v, &p) == nil && now.After(time.Unix(int64(p.Asked), 0).Add(pendingLife))
+		}),
+	)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	return a.transact(ctx, func(tx Tx) error {
+		for _, name := range gone {
+			tx.Set(name, nil)
+		}
+		return nil
+	})
+}
+
+// Standing is what this AMC knows of one agent, for the operator.
+type Standing struct {
+	AIC      string
+	State    identity.State
+	Since    time.Time
+	Reason   uint8
+	Why      string
+	Gateway  string
+	Decider  string
+	Scope    []string
+	GrantEnd time.Time
+	CertEnd  time.Time
+}
+
+// Agent is what this AMC knows of an AIC.
+func (a *AMC) Agent(id string) (Standing, error) {
+	var g *agent
+	err := a.cfg.Store.Records(prefixAgent+id, func(name string, value []byte) error {
+		if name != prefixAgent+id {
+			return nil
+		}
+		g = new(agent)
+		return frame.Unmarshal(value, g)
+	})
+	if err != nil {
+		return Standing{}, err
+	}
+	if g == nil {
+		return Standing{}, frame.Errorf(frame.NotFound, "%s was not issued by this AMC: %w", id, directory.ErrNotFound)
+	}
+	s := Standing{
+		AIC: id, State: g.State, Since: time.Unix(int64(g.Since), 0), Reason: g.Reason, Why: g.Why, Gateway: g.Gateway, Decider: g.Decider,
+		Scope: g.Scope, GrantEnd: time.Unix(int64(g.GrantExp), 0),
+	}
+	if c := g.newest(); c != nil {
+		s.CertEnd = time.Unix(int64(c.NotAfter), 0)
+	}
+	return s, nil
+}

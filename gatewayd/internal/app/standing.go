@@ -1,0 +1,162 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/directory/acs"
+	"agentgw/directory/arp"
+	"agentgw/gatewayd/internal/amc"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+	"agentgw/internal/pki"
+)
+
+// newest holds the newest of what was put into it: status lists are whole, so that one which nobody fetched yet is void when the
+// next one comes.
+type newest struct {
+	mu    sync.Mutex // guards lists
+	lists [][]byte
+	ready chan struct{}
+}
+
+func (n *newest) put(lists [][]byte) {
+	n.mu.Lock()
+	n.lists = lists
+	n.mu.Unlock()
+	select {
+	case n.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (n *newest) take() [][]byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lists := n.lists
+	n.lists = nil
+	return lists
+}
+
+// spread takes the status lists of the own AMC and brings them about: at this gateway, at its agents and at its neighbours.
+func (a *app) spread(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.lists.ready:
+		}
+		a.takeStatus(ctx, a.lists.take())
+	}
+}
+
+// takeStatus applies lists of the own domain.
+func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
+	for _, raw := range lists {
+		change, err := a.statuses.Apply(raw)
+		if err != nil {
+			a.log.Error("status list of the own domain", "err", err)
+			return
+		}
+		a.agents.Announce(&arp.Status{List: raw})
+		a.standing(ctx, change.Changed)
+	}
+	a.peers.StatusChanged()
+}
+
+// standing brings about what a status list has changed, of whatever domain: entries, connections, sessions.
+func (a *app) standing(ctx context.Context, changes []identity.Standing) {
+	for _, c := range changes {
+		a.log.Info("standing changed", "aic", c.AIC, "state", c.State.String())
+		err := a.follow(ctx, c)
+		away := errors.Is(err, directory.ErrNotFound) // another domain's, or withdrawn here: then whoever did it closes its connections
+		if err != nil && !away {
+			a.log.Error("directory does not follow the status list", "aic", c.AIC, "state", c.State.String(), "err", err)
+		}
+		if c.State == identity.Good {
+			continue
+		}
+		if !away {
+			a.agents.Drop(c.AIC, frame.CertStatus)
+		}
+		a.agents.RevokePeer(c.AIC, frame.Revoked)
+	}
+}
+
+// follow gives an agent's entry the state that its status demands. Agents of other domains have none here.
+func (a *app) follow(ctx context.Context, c identity.Standing) error {
+	e, err := a.registry.Get(c.AIC)
+	if err != nil {
+		return err
+	}
+	switch c.State {
+	case identity.Suspended:
+		return a.registry.SetState(ctx, c.AIC, directory.Suspended, now())
+	case identity.Revoked:
+		return a.registry.Revoke(ctx, c.AIC, "its credentials were revoked", now())
+	}
+	if e.State == directory.Suspended {
+		return a.registry.SetState(ctx, c.AIC, directory.Active, now())
+	}
+	return nil
+}
+
+// catchUp compares the directory with the records of the own AMC when the gateway starts: what was decided while it could not
+// act, or by a gateway that a crash stopped half way, is brought about now. Agents of before there were records get one.
+func (a *app) catchUp(ctx context.Context) error {
+	for _, l := range a.registry.List() {
+		s, err := a.amc.Agent(l.AIC)
+		if frame.CodeOf(err) == frame.NotFound {
+			err = a.adopt(ctx, l.Entry)
+			s.State = identity.Good
+		}
+		if err == nil {
+			err = a.follow(ctx, identity.Standing{AIC: l.AIC, State: s.State})
+		}
+		if err != nil {
+			return fmt.Errorf("compare %s with the records of the AMC: %w", l.AIC, err)
+		}
+	}
+	return nil
+}
+
+func (a *app) adopt(ctx context.Context, e directory.Entry) error {
+	doc, err := acs.Parse(e.ACS)
+	if err != nil {
+		return err
+	}
+	return a.amc.Adopt(ctx, string(a.home.gateway), amc.Legacy{
+		AIC: e.AIC, SPKI: e.Provenance.SPKI, Skills: e.Skills, Grant: e.Provenance.Grant, GrantEnd: e.ExpiresAt,
+		Attributes: arp.Attributes{Organization: doc.Provider.Organization, Country: doc.Provider.CountryCode, Name: doc.Name},
+		CertEnd:    e.LastModified.Add(pki.DefaultLimits().Agent),
+	})
+}
+
+// owedPrefix names what the AMC must still be told.
+const owedPrefix = "owed/"
+
+// payOwed tells the AMC of withdrawals that it could not be told at once.
+func (a *app) payOwed(ctx context.Context) {
+	owed, err := a.store.Metas(owedPrefix)
+	if err != nil {
+		a.log.Error("read what the AMC must be told", "err", err)
+		return
+	}
+	for name, reason := range owed {
+		id := name[len(owedPrefix):]
+		ask, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := a.center.Withdraw(ask, string(a.home.gateway), &arp.Deregister{AIC: id, Reason: string(reason)})
+		cancel()
+		if code := frame.CodeOf(err); err == nil || code == frame.NotFound || code == frame.State {
+			err = a.store.SetMeta(ctx, name, nil)
+		}
+		if err != nil {
+			a.log.Warn("the AMC has not been told of a withdrawal yet", "aic", id, "err", err)
+			return
+		}
+	}
+}

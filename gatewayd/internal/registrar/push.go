@@ -1,0 +1,48 @@
+package registrar
+
+import (
+	"agentgw/directory/arp"
+	"agentgw/internal/frame"
+)
+
+// everybody is the attachments as of now, without those that linger.
+func (r *Registrar) everybody() []*attachment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*attachment, 0, len(r.attached))
+	for _, a := range r.attached {
+		out = append(out, a)
+	}
+	return out
+}
+
+// RevokePeer has every attached agent end its sessions with an AIC. Who has none is not disturbed by it.
+func (r *Registrar) RevokePeer(id string, code frame.Code) {
+	r.Announce(&arp.SessionRevoke{Kind: arp.RevokePeer, Value: id, Code: code})
+}
+
+// Announce sends every attached agent a frame. One that does not read loses its connection, as ever.
+func (r *Registrar) Announce(m frame.Message) {
+	for _, a := range r.everybody() {
+		a.send(m)
+	}
+}
+
+// greet sends a newly attached agent what it lacks of its own domain's trust.
+func (r *Registrar) greet(a *attachment, held []arp.TrustHeld) {
+	own := r.cfg.Trust.Own()
+	var has arp.TrustHeld
+	for _, h := range held {
+		if h.Issuer == own.Issuer {
+			has = h
+		}
+	}
+	if has.BundleSeq < own.Seq {
+		a.send(&arp.Bundle{Bundle: own.Raw})
+	}
+	if seq, _ := r.cfg.Statuses.Held(own.Issuer); has.StatusSeq < seq {
+		for _, raw := range r.cfg.Statuses.Raw(own.Issuer) {
+			a.send(&arp.Status{List: raw})
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package registrar
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/directory/acs"
+	"agentgw/directory/aic"
+	"agentgw/directory/arp"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/policy"
+)
+
+// put replaces the ACS of an attached agent by the whole one that it sends, if the entry is still the one that the agent knows.
+// Skills outside its grant are removed and listed. A provider that has changed is authorised anew; the AIC stays.
+func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, agent Agent) (*arp.ACSState, error) {
+	attached := r.findOn(agent.AIC, s.Conn())
+	if attached == nil {
+		return nil, frame.Errorf(frame.State, "%s has not attached on this connection", agent.AIC)
+	}
+	if m.AIC != agent.AIC {
+		return nil, frame.Errorf(frame.IdentityMismatch, "%s cannot speak for %s", agent.AIC, m.AIC)
+	}
+	draft, err := r.validate(&arp.Enrol{Draft: m.ACS, DraftKind: m.Kind, Visibility: m.Visibility, Allow: m.Allow})
+	if err != nil {
+		return nil, err
+	}
+	e, ok := r.cfg.Directory.Get(m.AIC)
+	switch {
+	case !ok || !e.State.Offered():
+		return nil, frame.Errorf(frame.State, "%s has no active entry", m.AIC)
+	case e.Version != m.Expected:
+		return nil, frame.Errorf(frame.State, "the entry of %s is at version %d, not %d: read it and try again", m.AIC, e.Version, m.Expected)
+	}
+	if err := r.authoriseAnew(ctx, e, draft, s.Conn().RemoteAddr().Addr()); err != nil {
+		return nil, err
+	}
+	var granted []string
+	for _, id := range skillIDs(draft) {
+		if policy.Covers(attached.agent.Scope, []string{policy.ScopeSkillInvoke + id}) {
+			granted = append(granted, id)
+		}
+	}
+	doc, removed, err := acs.Authoritative(draft, aic.AIC(m.AIC), granted, time.Now())
+	if err != nil {
+		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
+	}
+	e.ACS, e.Skills, e.Visibility, e.Allow = doc, granted, directory.Visibility(m.Visibility), m.Allow
+	if err := r.cfg.Directory.Update(ctx, e); errors.Is(err, directory.ErrConflict) {
+		return nil, frame.Errorf(frame.State, "the entry of %s changed at this moment: read it and try again", m.AIC)
+	} else if err != nil {
+		return nil, fmt.Errorf("commit the ACS of %s: %w", m.AIC, err)
+	}
+	e.Version++
+	hash := sum(doc)
+	r.cfg.AuditSoon("agent.updated", map[string]any{"aic": m.AIC, "version": e.Version, "acs": hex.EncodeToString(hash[:])})
+	out := &arp.ACSState{EntryVersion: e.Version, State: uint8(e.State), ACS: doc}
+	for _, id := range granted {
+		out.Caps = append(out.Caps, directory.CapID(m.AIC, id))
+	}
+	for _, id := range removed {
+		out.Removed = append(out.Removed, arp.Removed{Path: policy.ScopeSkillInvoke + id, Code: frame.ScopeDenied})
+	}
+	return out, nil
+}
+
+// authoriseAnew asks the AMC where an agent's provider is another one than before.
+func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft *acs.ACS, from netip.Addr) error {
+	held, err := acs.Parse(e.ACS)
+	if err != nil {
+		return err
+	}
+	if held.Provider.Organization == draft.Provider.Organization && held.Provider.CountryCode == draft.Provider.CountryCode {
+		return nil
+	}
+	id := e.ACSHash[:16]
+	_, err = r.cfg.AMC.Authorise(ctx, &arp.AuthzRequest{
+		ReqID: id, GW: string(r.cfg.Gateway), SPKI: e.Provenance.SPKI[:], Attributes: attributes(draft, from), Skills: skillIDs(draft), AIC: e.AIC,
+	})
+	return err
+}
+
+// deregister ends an agent on its own word: its entry first, then its credentials.
+func (r *Registrar) deregister(ctx context.Context, m *arp.Deregister, agent Agent) (*arp.Answer, error) {
+	if m.AIC != agent.AIC {
+		return nil, frame.Errorf(frame.IdentityMismatch, "%s cannot de-register %s", agent.AIC, m.AIC)
+	}
+	if err := r.Withdraw(ctx, m.AIC, m.Reason); err != nil {
+		return nil, err
+	}
+	time.AfterFunc(answerTime, func() { r.Drop(m.AIC, frame.Revoked) }) // its answer goes out first
+	return &arp.Answer{}, nil
+}
+
+// answerTime is for an answer to be read before the connection that it came on is closed.
+const answerTime = time.Second
+
+// Withdraw takes an agent out of the directory for good and has its credentials revoked. Its AIC is never used again.
+func (r *Registrar) Withdraw(ctx context.Context, id, reason string) error {
+	if err := r.cfg.Directory.Withdraw(ctx, id, reason); err != nil {
+		return frame.Errorf(frame.NotFound, "withdraw %s: %w", id, err)
+	}
+	if err := r.cfg.Audit(ctx, "agent.withdrawn", map[string]any{"aic": id, "reason": clip(reason)}); err != nil {
+		return err
+	}
+	r.RevokePeer(id, frame.Revoked)
+	if err := r.cfg.AMC.Withdraw(ctx, string(r.cfg.Gateway), &arp.Deregister{AIC: id, Reason: reason}); err != nil {
+		r.log.Error("the AMC has not revoked a withdrawn agent; no gateway here admits it, it will be told again", "aic", id, "err", err)
+		return r.cfg.Directory.Owe(ctx, id, reason)
+	}
+	return nil
+}

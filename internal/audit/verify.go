@@ -1,0 +1,270 @@
+package audit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Report is what [Verify] found in a log that is whole.
+type Report struct {
+	Files       int       `json:"files"`
+	Records     uint64    `json:"records"` // lines: n of the last
+	Checkpoints int       `json:"checkpoints"`
+	Sealed      uint64    `json:"sealed"`     // lines that the last checkpoint, or the kept one, vouches for
+	SealedAt    time.Time `json:"sealed_at"`  // its time; zero: none
+	Unfinished  int64     `json:"unfinished"` // octets after the last line: it is being written, or a crash left them
+	Head        [32]byte  `json:"-"`          // hash of the last line
+}
+
+// DamageError says where a log is not what was written.
+type DamageError struct {
+	File string // name in the folder; empty: the log as a whole
+	Line int    // in that file, from 1
+	What string
+}
+
+func (e *DamageError) Error() string {
+	if e.File == "" {
+		return "audit log: " + e.What
+	}
+	return fmt.Sprintf("audit log: %s, line %d: %s", e.File, e.Line, e.What)
+}
+
+// Verify walks all files of a log and checks the chain, the spelling of each line, the signature of every checkpoint and that it names
+// the very state it stands in, and that the log still reaches the kept checkpoint: the newest that Config.Keep got before Verify is called;
+// nil: none was kept. verify may be nil for a log without checkpoints. Damage is a [DamageError]. Memory does not grow with the log.
+func Verify(dir string, verify Verifier, kept []byte) (Report, error) {
+	if verify == nil {
+		verify = func([]byte) (Checkpoint, error) {
+			return Checkpoint{}, errors.New("no key is given to verify checkpoints with")
+		}
+	}
+	w := walker{dir: dir, verify: verify}
+	if kept != nil {
+		c, err := verify(kept)
+		if err != nil {
+			return Report{}, fmt.Errorf("audit log: the checkpoint that was kept elsewhere: %w", err)
+		}
+		w.mark = &c
+	}
+	err := w.walk()
+	return w.report, err
+}
+
+// Read visits the records after number n in order until f returns an error, which it returns. The chain is checked on the way, from its
+// beginning; signatures are not, so [Verify] comes first. f gets checkpoints too.
+func Read(dir string, after uint64, f func(Record) error) error {
+	w := walker{dir: dir, visit: func(r Record) error {
+		if r.N <= after {
+			return nil
+		}
+		return f(r)
+	}}
+	return w.walk()
+}
+
+// Reaches says, by an error, where a log does not hold that many lines with that hash of the last: whether the mark of a backup is of this log.
+func Reaches(dir string, count uint64, hash [32]byte) error {
+	if count == 0 {
+		return nil
+	}
+	w := walker{dir: dir, mark: &Checkpoint{Count: count, Hash: hash}}
+	return w.walk()
+}
+
+// walker goes through the files of a log.
+type walker struct {
+	dir    string
+	verify Verifier           // nil: checkpoints are records like others
+	mark   *Checkpoint        // a state that the log must have had; nil: none
+	visit  func(Record) error // nil: nobody
+	report Report
+}
+
+func (w *walker) walk() error {
+	// The current file is opened first: if it is rotated now, it is in the list too, under its other name.
+	current, err := openReader(w.dir, currentName)
+	if err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	if current != nil {
+		defer current.Close()
+	}
+	names, err := oldFiles(w.dir)
+	if err != nil {
+		return fmt.Errorf("audit log: %w", err)
+	}
+	for i, name := range names {
+		same, err := w.old(name, i == len(names)-1 && current == nil, current)
+		if err != nil {
+			return err
+		}
+		if same {
+			current = nil
+		}
+	}
+	if current != nil {
+		if err := w.file(current, currentName, true); err != nil {
+			return err
+		}
+	}
+	return w.reached()
+}
+
+// old walks a file that was rotated away, unless it is the current one, which was rotated this moment and comes last.
+func (w *walker) old(name string, last bool, current *os.File) (same bool, err error) {
+	f, err := openReader(w.dir, name)
+	if err != nil || f == nil {
+		return false, errors.Join(err, fmt.Errorf("audit log: open %s", name))
+	}
+	defer f.Close()
+	if current != nil {
+		x, err := f.Stat()
+		if err != nil {
+			return false, err
+		}
+		y, err := current.Stat()
+		if err != nil {
+			return false, err
+		}
+		same = os.SameFile(x, y)
+	}
+	return same, w.file(f, name, last || same)
+}
+
+// file walks one file. Only the last may end within a line.
+func (w *walker) file(f *os.File, name string, last bool) error {
+	w.report.Files++
+	in := bufio.NewReaderSize(f, MaxLine)
+	for n := 1; ; n++ {
+		line, err := in.ReadSlice('\n')
+		switch {
+		case errors.Is(err, io.EOF) && len(line) == 0:
+			return nil
+		case errors.Is(err, io.EOF) && last:
+			w.report.Unfinished, err = unfinished(in, len(line))
+			return err
+		case errors.Is(err, io.EOF):
+			return &DamageError{name, n, "the line is cut: the file ends within it, and it is not the last file"}
+		case errors.Is(err, bufio.ErrBufferFull) && last:
+			// What a crash leaves at the very end may be long, and has no newline.
+			if rest, err := unfinished(in, len(line)); err != nil || rest >= 0 {
+				w.report.Unfinished = rest
+				return err
+			}
+			fallthrough
+		case errors.Is(err, bufio.ErrBufferFull):
+			return &DamageError{name, n, fmt.Sprintf("the line was changed: it is longer than %d octets", MaxLine)}
+		case err != nil:
+			return fmt.Errorf("audit log: read %s: %w", name, err)
+		}
+		if err := w.line(line[:len(line)-1], name, n, in); err != nil {
+			return err
+		}
+	}
+}
+
+// unfinished counts what follows to the end of the file, or is -1 where there is a newline.
+func unfinished(in *bufio.Reader, begun int) (int64, error) {
+	total := int64(begun)
+	for {
+		piece, err := in.ReadSlice('\n')
+		total += int64(len(piece))
+		switch {
+		case errors.Is(err, io.EOF):
+			return total, nil
+		case err == nil:
+			return -1, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return 0, err
+		}
+	}
+}
+
+// line checks one line against the chain so far.
+func (w *walker) line(line []byte, name string, n int, rest *bufio.Reader) error {
+	damage := func(format string, args ...any) error { return &DamageError{name, n, fmt.Sprintf(format, args...)} }
+	r, err := parseLine(line)
+	if err != nil {
+		return damage("the line was changed: %v", err)
+	}
+	due := w.report.Records + 1
+	switch {
+	case r.N < due:
+		return damage("record %d stands here, where %d is due: it was repeated or moved here", r.N, due)
+	case r.N > due && comesLater(rest, due):
+		return damage("record %d stands here, where %d is due, which comes later: lines were reordered", r.N, due)
+	case r.N > due:
+		return damage("record %d stands here, where %d is due: %d record(s) before it were removed", r.N, due, r.N-due)
+	case r.Prev != w.report.Head:
+		return damage("its prev is not the hash of the line before: record %d or %d was changed", max(due-1, 1), due)
+	}
+	if first, isOld := parseOldName(name); isOld && n == 1 && first != r.N {
+		return damage("it begins with record %d: the file was renamed", r.N)
+	}
+	if r.Kind == KindCheckpoint && w.verify != nil {
+		if err := w.checkpoint(r); err != nil {
+			return damage("checkpoint: %v", err)
+		}
+	}
+	w.report.Records, w.report.Head = r.N, hashLine(line)
+	if w.mark != nil && w.mark.Count == r.N {
+		if w.mark.Hash != w.report.Head {
+			return damage("the tail after record %d was cut or rewritten: this line is not the one that the kept mark of record %d names",
+				min(w.report.Sealed, r.N-1), r.N)
+		}
+		w.seal(*w.mark)
+	}
+	if w.visit != nil {
+		return w.visit(r)
+	}
+	return nil
+}
+
+func (w *walker) checkpoint(r Record) error {
+	raw, err := parseCheckpointData(r.Data)
+	if err != nil {
+		return err
+	}
+	c, err := w.verify(raw)
+	if err != nil {
+		return err
+	}
+	if c.Count != r.N-1 || c.Hash != r.Prev {
+		return fmt.Errorf("it is signed for another state, of %d records: it was moved here, or lines before it were changed", c.Count)
+	}
+	w.report.Checkpoints++
+	w.seal(c)
+	return nil
+}
+
+func (w *walker) seal(c Checkpoint) {
+	if c.Count > w.report.Sealed {
+		w.report.Sealed, w.report.SealedAt = c.Count, c.Time
+	}
+}
+
+// reached says whether the log is as long as the mark.
+func (w *walker) reached() error {
+	if w.mark == nil || w.mark.Count <= w.report.Records {
+		return nil
+	}
+	return &DamageError{What: fmt.Sprintf("the tail after record %d was cut: the kept mark says that there were %d", w.report.Records, w.mark.Count)}
+}
+
+// comesLater looks for a record in the rest of a file, to tell what happened: it reads what nobody will read any more.
+func comesLater(rest *bufio.Reader, n uint64) bool {
+	for {
+		line, err := rest.ReadSlice('\n')
+		if err != nil {
+			return false
+		}
+		if r, err := parseLine(line[:len(line)-1]); err == nil && r.N == n {
+			return true
+		}
+	}
+}
