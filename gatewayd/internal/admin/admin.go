@@ -22,6 +22,7 @@ type Gateway interface {
 	Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error)
 	ReloadPeers(ctx context.Context) error
 	Withdraw(ctx context.Context, r WithdrawRequest) error
+	Trust
 	SetStanding(ctx context.Context, r StandingRequest) error
 	Pending() ([]amc.PendingRequest, error)
 	Decide(ctx context.Context, r DecideRequest) error
@@ -40,7 +41,8 @@ type Status struct {
 	Attached int        `json:"attached"` // of these, here now
 	Peers    []PeerRow  `json:"peers"`
 	Requests Requests   `json:"requests"`
-	Domains  []TrustRow `json:"domains"` // whose word this gateway takes
+	Domains  []TrustRow `json:"domains"`           // whose word this gateway takes
+	Pending  []TrustRow `json:"pending,omitempty"` // introduced domains that wait for approval
 }
 
 // Requests counts since the start.
@@ -67,6 +69,7 @@ type PeerRow struct {
 	Acked   bool   `json:"acked"` // the peer has applied all that we have for it
 	Entries int    `json:"entries"`
 	RTTMS   int64  `json:"rtt_ms,omitempty"`
+	ClockS  int64  `json:"clock_ahead_s"` // how far its clock is ahead of ours, by its last HELLO
 	Error   string `json:"error,omitempty"`
 }
 
@@ -149,6 +152,7 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/agents/withdraw", control.Handle(func(ctx context.Context, r WithdrawRequest) (None, error) {
 		return None{}, g.Withdraw(ctx, r)
 	}))
+	handleTrust(mux, g)
 	mux.HandleFunc("POST /v1/agents/standing", control.Handle(func(ctx context.Context, r StandingRequest) (None, error) {
 		return None{}, g.SetStanding(ctx, r)
 	}))

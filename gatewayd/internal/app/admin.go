@@ -32,6 +32,11 @@ func (a *app) Status() admin.Status {
 			Domain: b.Domain, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
 		})
 	}
+	for _, b := range a.trust.Pending() {
+		s.Pending = append(s.Pending, admin.TrustRow{
+			Domain: b.Domain, Source: "pending", By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
+		})
+	}
 	return s
 }
 
@@ -58,7 +63,7 @@ func (a *app) Peers() []admin.PeerRow {
 	for _, p := range a.peers.Status() {
 		rows = append(rows, admin.PeerRow{
 			Domain: p.Domain, Gateway: p.Gateway, Role: p.Role, State: p.State, Acked: p.Acked, Entries: p.Entries,
-			RTTMS: p.RTT.Milliseconds(), Error: p.Err,
+			RTTMS: p.RTT.Milliseconds(), ClockS: int64(p.Skew.Seconds()), Error: p.Err,
 		})
 	}
 	return rows

@@ -61,6 +61,7 @@ type app struct {
 	agents   *registrar.Registrar
 	relay    *relay.Relay
 	peers    *peering.Peering
+	bundles  *fetcher
 	turning  sync.Mutex // one change of the own bundle at a time
 	ep       *endpoint.Endpoint
 	running  sync.WaitGroup
@@ -150,7 +151,9 @@ func (a *app) wire(ctx context.Context) error {
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
+		Statuses: a.statuses, OnStanding: func(l []identity.Standing) { a.standing(ctx, l) }, OnDistrusted: a.distrusted,
 	})
+	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,
 		Result: h.signer(identity.UseDigest), RAT: h.signer(identity.UseRAT), SAT: h.signer(identity.UseSAT),
@@ -285,6 +288,7 @@ func (a *app) servePeers(ctx context.Context, cleanup *daemon.Cleanup, epoch uin
 		return err
 	}
 	a.running.Go(func() { a.publish(ctx) })
+	a.running.Go(func() { a.bundles.run(ctx, a.logFetch) })
 	return nil
 }
 
@@ -384,7 +388,7 @@ func (a *app) peerRows() ([]peering.Row, error) {
 		}
 		row := peering.Row{
 			Domain: f.Domain, Role: f.Role, Addresses: f.Addresses, Bundle: raw, Gateways: f.Gateways, MayQuery: f.MayQuery,
-			Transit: f.Export == "transit", Introduces: f.Introduces, Upstream: f.Upstream,
+			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, BundleURL: f.BundleURL,
 		}
 		if f.Fingerprint != "" {
 			if row.Fingerprint, err = identity.ParseFingerprint(f.Fingerprint); err != nil {

@@ -72,6 +72,7 @@ func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
 			a.lift(ctx)
 		}
 	}
+	a.peers.StatusChanged()
 }
 
 // standing brings about what a status list has changed, of whatever domain: entries, connections, sessions.

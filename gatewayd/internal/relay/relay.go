@@ -83,6 +83,12 @@ type Network interface {
 	ResultKeys() frame.KeyFunc
 	RATKeys() frame.KeyFunc
 	SATKeys() frame.KeyFunc
+	// Standing says whether an agent or gateway of another domain is in good standing by a fresh list of its domain (0E). It may
+	// ask the neighbours, and then takes up to half a second.
+	Standing(ctx context.Context, aic string, serial []byte) error
+	// Refresh asks the neighbours for a domain's newer bundle, after a signature under a key that is not known here. It says
+	// whether one has come; it takes up to half a second.
+	Refresh(ctx context.Context, domain string) bool
 	// Penalise counts a result or a request against the neighbour that sent it.
 	Penalise(gateway, why string)
 }
