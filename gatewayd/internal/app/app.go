@@ -247,6 +247,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	a.running.Go(func() { a.housekeeping(ctx) })
 	a.running.Go(func() { a.spread(ctx) })
 	a.running.Go(func() { a.keepKeys(ctx) })
+	a.running.Go(func() { a.review(ctx) })
 	if a.amc != nil {
 		a.running.Go(func() { a.amc.Run(ctx) })
 	}

@@ -94,6 +94,20 @@ func (a *app) standing(ctx context.Context, changes []identity.Standing) {
 	}
 }
 
+// review ends sessions with agents of domains whose status lists have not come for too long, until ctx ends.
+func (a *app) review(ctx context.Context) {
+	tick := time.NewTicker(max(a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife)/60, 100*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-tick.C:
+			a.agents.ReviewPartners(at, a.statuses.Fresh)
+		}
+	}
+}
+
 // follow gives an agent's entry the state that its status demands. Agents of other domains have none here.
 func (a *app) follow(ctx context.Context, c identity.Standing) error {
 	e, err := a.registry.Get(c.AIC)

@@ -105,6 +105,8 @@ type Registrar struct {
 	// complaints bounds the lines that agents can cause.
 	complaints *rate.Limiter
 
+	partners partners
+
 	mu       sync.Mutex // guards attached and conns, and get-and-add of enrols
 	attached map[string]*attachment
 	conns    map[string]int // connections of each AIC
