@@ -145,6 +145,21 @@ func (a *Agent) Sessions() []*Session {
 	return out
 }
 
+// Partners are the AICs with which there are sessions now, each once.
+func (a *Agent) Partners() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	seen := map[string]bool{}
+	var out []string
+	for _, s := range a.sessions {
+		if !seen[s.remote.AIC] {
+			seen[s.remote.AIC] = true
+			out = append(out, s.remote.AIC)
+		}
+	}
+	return out
+}
+
 // RevokePeer ends every session with an AIC, and drops its offers: its domain has taken it out of service.
 func (a *Agent) RevokePeer(aic string, code frame.Code) {
 	a.mu.Lock()

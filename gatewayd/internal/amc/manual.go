@@ -85,7 +85,9 @@ func (m *Manual) Decide(tx Tx, q *Question) (Verdict, error) {
 	case Deny:
 		return Verdict{Kind: Deny, Reason: or(p.Why, "an operator has denied it")}, nil
 	}
-	return waitFor(id), nil
+	v := waitFor(id)
+	v.Known = true
+	return v, nil
 }
 
 func waitFor(id []byte) Verdict {

@@ -46,7 +46,7 @@ func TestSuspendResumeRevoke(t *testing.T) {
 	g := newGateway(t, "pharmacy.example")
 	done, cert := g.mustEnrol()
 	witness, witnessCert := g.mustEnrol()
-	other, err := g.attach(witnessCert, &arp.Attach{AIC: witness.AIC, BootID: make([]byte, 16), Grant: witness.Grant})
+	other, err := g.attach(witnessCert, &arp.Attach{AIC: witness.AIC, BootID: make([]byte, 16), Grant: witness.Grant, Partners: []string{done.AIC}})
 	if err != nil {
 		t.Fatal(err)
 	}

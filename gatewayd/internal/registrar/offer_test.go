@@ -112,13 +112,25 @@ func TestPartnersAreReviewed(t *testing.T) {
 	if len(a.out) != 1 {
 		t.Fatalf("%d revocations", len(a.out))
 	}
+	r.RevokePeer("stranger", frame.Revoked)
+	if len(a.out) != 1 {
+		t.Error("an agent hears of somebody whom it has never met")
+	}
 	if m := (<-a.out).(*arp.SessionRevoke); m.Value != "bad" || m.Code != frame.CertStatus {
+		t.Errorf("%+v", m)
+	}
+	r.RevokePeer("good", frame.Revoked)
+	if m := (<-a.out).(*arp.SessionRevoke); m.Value != "good" || m.Code != frame.Revoked {
 		t.Errorf("%+v", m)
 	}
 	for i := range 2 * maxPartners {
 		r.Met("A", fmt.Sprint(i), now.Add(time.Duration(i)*time.Second))
 	}
-	if n := len(r.partners.with["A"]); n > maxPartners {
+	if n := len(r.partners.of); n > maxPartners+1 {
 		t.Errorf("%d partners are remembered", n)
+	}
+	r.RevokePeer("stranger", frame.Revoked)
+	if len(a.out) != 1 {
+		t.Error("an agent with more partners than are remembered does not hear of everybody")
 	}
 }

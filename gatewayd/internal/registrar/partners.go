@@ -8,15 +8,16 @@ import (
 	"agentgw/internal/frame"
 )
 
-// maxPartners bounds the partners that are remembered of one agent; over it the one whose sessions end first is forgotten, and
-// hears of a revocation all the same, which goes to every agent.
+// maxPartners bounds the partners that are remembered of one agent. One with more hears of every revocation.
 const maxPartners = 1024
 
-// partners is with whom the agents of this gateway were brought together, and until when a session that came of it may live. It
-// is what is needed when nobody can tell any more who is revoked in a domain.
+// partners is with whom the agents of this gateway were brought together, and until when a session that came of it may live:
+// who must be told when somebody is revoked, or when nobody can tell any more who is. Agents name those with whom they have
+// sessions when they attach, so that a restart forgets nobody.
 type partners struct {
-	mu   sync.Mutex // guards with
-	with map[string]map[string]time.Time
+	mu   sync.Mutex                      // guards the rest
+	of   map[string]map[string]time.Time // agents by partner
+	many map[string]int                  // partners by agent
 }
 
 // Met notes that an agent of this gateway may have a session with partner until a time.
@@ -24,56 +25,89 @@ func (r *Registrar) Met(agent, partner string, until time.Time) {
 	p := &r.partners
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.with == nil {
-		p.with = map[string]map[string]time.Time{}
+	if p.of == nil {
+		p.of, p.many = map[string]map[string]time.Time{}, map[string]int{}
 	}
-	list := p.with[agent]
-	if list == nil {
-		list = map[string]time.Time{}
-		p.with[agent] = list
-	}
-	if _, known := list[partner]; !known && len(list) >= maxPartners {
-		first := ""
-		for id, at := range list {
-			if first == "" || at.Before(list[first]) {
-				first = id
-			}
+	agents := p.of[partner]
+	last, known := agents[agent]
+	if !known {
+		if p.many[agent] > maxPartners {
+			return
 		}
-		delete(list, first)
+		if p.many[agent]++; p.many[agent] > maxPartners { // from now on it hears of everybody
+			return
+		}
+		if agents == nil {
+			agents = map[string]time.Time{}
+			p.of[partner] = agents
+		}
 	}
-	if until.After(list[partner]) {
-		list[partner] = until
+	if until.After(last) {
+		agents[agent] = until
+	}
+}
+
+// forget is called with mu held.
+func (p *partners) forget(agent, partner string) {
+	delete(p.of[partner], agent)
+	if len(p.of[partner]) == 0 {
+		delete(p.of, partner)
+	}
+	if p.many[agent]--; p.many[agent] <= 0 {
+		delete(p.many, agent)
+	}
+}
+
+// whoMet lists the agents that must hear of a partner, and forgets them.
+func (p *partners) whoMet(partner string) (agents []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for agent := range p.of[partner] {
+		agents = append(agents, agent)
+	}
+	for _, agent := range agents {
+		p.forget(agent, partner)
+	}
+	for agent, n := range p.many {
+		if n > maxPartners {
+			agents = append(agents, agent)
+		}
+	}
+	return agents
+}
+
+// RevokePeer has the attached agents that may have sessions with an AIC end them.
+func (r *Registrar) RevokePeer(id string, code frame.Code) {
+	for _, agent := range r.partners.whoMet(id) {
+		if a := r.find(agent); a != nil {
+			a.send(&arp.SessionRevoke{Kind: arp.RevokePeer, Value: id, Code: code})
+		}
 	}
 }
 
 // ReviewPartners ends the sessions of this gateway's agents with partners of whom doubt has an error: their domain's status list
 // is too old to say that they are still good.
 func (r *Registrar) ReviewPartners(now time.Time, doubt func(partner string) error) {
-	type pair struct {
-		agent, partner string
-		why            error
+	type end struct {
+		partner string
+		why     error
 	}
-	var end []pair
+	var ends []end
 	p := &r.partners
 	p.mu.Lock()
-	for agent, list := range p.with {
-		for partner, until := range list {
+	for partner, agents := range p.of {
+		for agent, until := range agents {
 			if now.After(until) {
-				delete(list, partner)
-			} else if err := doubt(partner); err != nil {
-				delete(list, partner)
-				end = append(end, pair{agent, partner, err})
+				p.forget(agent, partner)
 			}
 		}
-		if len(list) == 0 {
-			delete(p.with, agent)
+		if err := doubt(partner); err != nil && len(p.of[partner]) > 0 {
+			ends = append(ends, end{partner, err})
 		}
 	}
 	p.mu.Unlock()
-	for _, e := range end {
-		if a := r.find(e.agent); a != nil {
-			r.log.Warn("sessions end: nobody can say that the partner is still good", "agent", e.agent, "partner", e.partner, "err", e.why)
-			a.send(&arp.SessionRevoke{Kind: arp.RevokePeer, Value: e.partner, Code: frame.CertStatus})
-		}
+	for _, e := range ends {
+		r.log.Warn("sessions end: nobody can say that the partner is still good", "partner", e.partner, "err", e.why)
+		r.RevokePeer(e.partner, frame.CertStatus)
 	}
 }

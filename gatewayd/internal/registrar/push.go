@@ -16,11 +16,6 @@ func (r *Registrar) everybody() []*attachment {
 	return out
 }
 
-// RevokePeer has every attached agent end its sessions with an AIC. Who has none is not disturbed by it.
-func (r *Registrar) RevokePeer(id string, code frame.Code) {
-	r.Announce(&arp.SessionRevoke{Kind: arp.RevokePeer, Value: id, Code: code})
-}
-
 // Announce sends every attached agent a frame. One that does not read loses its connection, as ever.
 func (r *Registrar) Announce(m frame.Message) {
 	for _, a := range r.everybody() {
