@@ -83,12 +83,13 @@ const (
 	RevokeSession = 0 // one session, by sid
 	RevokePeer    = 1 // all sessions with an AIC
 	RevokeIssuer  = 2 // all sessions whose token a gateway issued before a time
+	RevokeUnder   = 3 // all sessions with AICs under a prefix "prefix.version.arsp": a domain is trusted no more
 )
 
 // SessionRevoke is SESSION_REVOKE (0x78): the gateway tells an agent which sessions end now.
 type SessionRevoke struct {
 	Kind     uint8      `cbor:"1,keyasint"`
-	Value    any        `cbor:"2,keyasint"` // sid (16 bytes), or AIC
+	Value    any        `cbor:"2,keyasint"` // sid (16 bytes), AIC, or prefix
 	IatFloor uint64     `cbor:"3,keyasint,omitempty"`
 	Code     frame.Code `cbor:"4,keyasint"`
 }
@@ -100,7 +101,7 @@ func (*SessionRevoke) FrameType() frame.Type { return frame.SessionRevoke }
 func (m *SessionRevoke) Check() error {
 	sid, isID := m.Value.([]byte)
 	aic, isAIC := m.Value.(string)
-	if m.Kind > RevokeIssuer || m.Kind == RevokeSession && (!isID || len(sid) != 16) || m.Kind != RevokeSession && (!isAIC || aic == "") {
+	if m.Kind > RevokeUnder || m.Kind == RevokeSession && (!isID || len(sid) != 16) || m.Kind != RevokeSession && (!isAIC || aic == "") {
 		return frame.Errorf(frame.Malformed, "SESSION_REVOKE of kind %d names nothing", m.Kind)
 	}
 	return nil

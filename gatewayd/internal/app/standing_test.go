@@ -256,3 +256,50 @@ func TestDeregister(t *testing.T) {
 		t.Error("it attaches again")
 	}
 }
+
+// What one domain's AMC decides, another domain's gateway obeys within seconds, through the list that it is sent.
+func TestForeignSuspensionIsObeyed(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "one.example"), newGateway(t, "two.example")
+	done, _ := two.mustEnrol()
+	one.addPeer(two, PeerOptions{Role: "peer", Addresses: []string{two.cfg.Listen}})
+	two.addPeer(one, PeerOptions{Role: "peer"})
+	witness, witnessCert := one.mustEnrol()
+	other, err := one.attach(witnessCert, &arp.Attach{AIC: witness.AIC, BootID: make([]byte, 16), Grant: witness.Grant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	standing := func() error { return one.app.peers.Standing(t.Context(), done.AIC, nil) }
+	eventually(t, "in good standing", func() bool { return standing() == nil })
+	two.setStanding(done.AIC, "suspended")
+	eventually(t, "suspended abroad too", func() bool { return frame.CodeOf(standing()) == frame.CertStatus })
+	mustHearRevoke(t, other, arp.RevokePeer, done.AIC)
+	two.setStanding(done.AIC, "good")
+	eventually(t, "good again abroad too", func() bool { return standing() == nil })
+	if err := RemovePeer(one.cfg, "two.example"); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.app.ReloadPeers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustHearRevoke(t, other, arp.RevokeUnder, two.app.trust.Own().Prefixes[0])
+}
+
+// mustHearRevoke reads what an attached agent is sent until it hears of a revocation.
+func mustHearRevoke(t *testing.T, s *endpoint.Stream, kind uint8, value string) {
+	t.Helper()
+	for {
+		typ, payload, err := s.ReadFrame(5 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if typ != frame.SessionRevoke {
+			continue
+		}
+		var r arp.SessionRevoke
+		if err := frame.Unmarshal(payload, &r); err != nil || r.Check() != nil || r.Kind != kind || r.Value != value {
+			t.Errorf("%+v, %v, want kind %d of %s", r, err, kind, value)
+		}
+		return
+	}
+}

@@ -8,8 +8,13 @@ import (
 	"agentgw/internal/identity"
 )
 
-// distrusted hears that a domain is believed no more.
-func (a *app) distrusted(domain string) { a.log.Info("domain is trusted no more", "domain", domain) }
+// distrusted hears that a domain is believed no more: the sessions with its agents end.
+func (a *app) distrusted(b *identity.Accepted) {
+	a.log.Info("domain is trusted no more", "domain", b.Domain)
+	for _, prefix := range b.Prefixes {
+		a.agents.RevokeUnder(prefix, frame.Revoked)
+	}
+}
 
 // ApprovePeer implements admin.Trust.
 func (a *app) ApprovePeer(_ context.Context, r admin.ApproveRequest) error {

@@ -67,7 +67,11 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 		_, err := p.Renew(domain, raw)
 		return err
 	}
+	before := p.cfg.Trust.All()
 	changed, err := p.introduce(r, raw, b)
+	if changed && err != nil { // a dispute: neither is believed
+		p.distrusted(before)
+	}
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
 		p.news.broadcast()

@@ -63,7 +63,7 @@ type Config struct {
 	// OnStanding hears of agents whose state another domain's list has changed; nil ignores it. It may not block for long.
 	OnStanding func([]identity.Standing)
 	// OnDistrusted hears that a domain's bundle is believed no more: what runs with its agents ends. nil ignores it.
-	OnDistrusted func(domain string)
+	OnDistrusted func(*identity.Accepted)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
 	Log    *slog.Logger
@@ -172,14 +172,14 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	p.rows = next
 	neighbours := p.neighbours()
 	p.mu.Unlock()
+	before := p.cfg.Trust.All()
 	for _, domain := range gone {
 		p.cfg.Trust.Forget(domain)
 	}
 	for _, introduced := range p.cfg.Trust.Reconsider(p.introducedBy) {
 		p.cfg.KeepPin(introduced, nil)
-		gone = append(gone, introduced)
 	}
-	p.distrusted(gone)
+	p.distrusted(before)
 	p.approveUnasked()
 	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
 		return err

@@ -249,14 +249,14 @@ func (p *Peering) upLinks() (out []*link) {
 	return out
 }
 
-// distrusted forgets what is known of domains whose bundles are gone.
-func (p *Peering) distrusted(gone []string) {
+// distrusted forgets what is known of domains whose bundles were believed before and are not now.
+func (p *Peering) distrusted(before []*identity.Accepted) {
 	if p.cfg.Statuses != nil {
 		p.cfg.Statuses.Forget()
 	}
-	for _, domain := range gone {
-		if p.cfg.OnDistrusted != nil && p.cfg.Trust.Domain(domain) == nil {
-			p.cfg.OnDistrusted(domain)
+	for _, b := range before {
+		if p.cfg.OnDistrusted != nil && p.cfg.Trust.Domain(b.Domain) == nil {
+			p.cfg.OnDistrusted(b)
 		}
 	}
 }

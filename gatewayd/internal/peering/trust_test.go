@@ -50,10 +50,10 @@ func newStatusSide(t *testing.T, d *identitytest.Domain, c *clock) *statusSide {
 			defer s.mu.Unlock()
 			s.changed = append(s.changed, l...)
 		}
-		cfg.OnDistrusted = func(domain string) {
+		cfg.OnDistrusted = func(b *identity.Accepted) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.gone = append(s.gone, domain)
+			s.gone = append(s.gone, b.Domain)
 		}
 	})
 	return s
