@@ -156,6 +156,28 @@ func (t *Trust) Renew(raw []byte) (changed bool, err error) {
 	return true, nil
 }
 
+// Root is the SHA-256 of the operator's copy that a configured bundle descends from.
+func (a *Accepted) Root() [32]byte { return a.root }
+
+// Restore believes again a newer bundle of a configured peer that an earlier run of this process accepted, provided that it
+// descends (root) from the very copy that is configured now: after the peer has changed its keys twice that copy vouches for nothing
+// that the peer signs. It says whether anything changed.
+func (t *Trust) Restore(raw []byte, root [32]byte) bool {
+	a, err := ParseBundle(raw)
+	if err != nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held := t.Domain(a.Domain)
+	if held == nil || held.Source != Configured || held.root != root || a.Seq <= held.Seq || t.disjoint(a, 0) != nil {
+		return false
+	}
+	a.Source, a.root = Configured, root
+	t.put(a)
+	return true
+}
+
 // Introduce considers a bundle that the peer domain by relays. patterns is what by may introduce (`*.example`, or one whole
 // name; `*` alone is no pattern). An own, configured or disputed domain and a known prefix are out of its reach. When two
 // introducers describe one domain differently, neither is believed. Refusals carry [frame.TrustDenied].

@@ -138,6 +138,7 @@ func (a *app) wire(ctx context.Context) error {
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
+		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle,
 		Statuses: a.statuses, OnStanding: func(l []identity.Standing) { a.standing(ctx, l) }, OnDistrusted: a.distrusted,
 	})
 	a.bundles = a.newFetcher()

@@ -57,6 +57,10 @@ type Config struct {
 	Signer          func() frame.Signer // key of use 1, as of now
 	// KeepPin remembers over restarts under which key an introduced domain was first accepted; nil forgets it.
 	KeepPin func(domain string, fingerprint *[32]byte)
+	// KeepBundle remembers over restarts the newest bundle of a configured peer, with the operator's copy that it descends from
+	// ([identity.Accepted.Root]); nil forgets it. KeptBundle is what was remembered. Both may be nil: for tests.
+	KeepBundle func(domain string, b *identity.Accepted)
+	KeptBundle func(domain string) (raw []byte, root [32]byte)
 	// Statuses are the newest status lists; whoever makes our own applies them there and calls StatusChanged. nil checks no
 	// status: for tests.
 	Statuses *identity.Statuses
@@ -175,6 +179,9 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	before := p.cfg.Trust.All()
 	for _, domain := range gone {
 		p.cfg.Trust.Forget(domain)
+		if p.cfg.KeepBundle != nil {
+			p.cfg.KeepBundle(domain, nil)
+		}
 	}
 	for _, introduced := range p.cfg.Trust.Reconsider(p.introducedBy) {
 		p.cfg.KeepPin(introduced, nil)
@@ -222,6 +229,7 @@ func (p *Peering) configure(rows []Row) error {
 		switch {
 		case len(errs) == 0:
 			p.cfg.KeepPin(r.Domain, nil) // the operator's word replaces what was once introduced
+			p.restore(r.Domain)
 		case p.row(r.Domain) == nil:
 			p.cfg.Trust.Forget(r.Domain)
 		}
