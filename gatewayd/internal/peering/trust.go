@@ -17,7 +17,8 @@ import (
 const (
 	refreshEvery = 10 * time.Second       // a domain is asked for at most so often
 	refreshWait  = 500 * time.Millisecond // for an answer; then it fails closed
-	pollEvery    = 30 * time.Second       // lists that are due are asked for
+	settleTime   = time.Second            // digests overtake the bundle that has their key: it may be right behind them
+	pollEvery    = 10 * time.Second       // lists that are due are asked for
 	maxAsked     = 4096                   // domains that are remembered as asked for
 )
 
@@ -273,16 +274,39 @@ func (p *Peering) onUnknownKey(_, domain string) {
 func (p *Peering) pollTrust(ctx context.Context) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
+	missed := map[string]uint64{} // domain -> sequence number of the bundle that lacks the key
+	var settle <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case domain := <-p.wanted:
-			p.askAround(ctx, domain)
+			if _, noted := missed[domain]; !noted && len(missed) < cap(p.wanted) {
+				missed[domain] = p.seqOf(domain)
+			}
+			if settle == nil {
+				settle = time.After(settleTime)
+			}
+		case <-settle:
+			settle = nil
+			for domain, seq := range missed {
+				if p.seqOf(domain) == seq {
+					p.askAround(ctx, domain)
+				}
+			}
+			clear(missed)
 		case <-tick.C:
 			p.refreshDue(ctx)
 		}
 	}
+}
+
+// seqOf is the sequence number of the bundle that is believed of a domain, 0 without one.
+func (p *Peering) seqOf(domain string) uint64 {
+	if a := p.cfg.Trust.Domain(domain); a != nil {
+		return a.Seq
+	}
+	return 0
 }
 
 func (p *Peering) refreshDue(ctx context.Context) {
@@ -369,12 +393,6 @@ func (p *Peering) Standing(ctx context.Context, id string, serial []byte) error 
 // Refresh implements relay.Network: a signature of a domain came under a key that its bundle here does not name. It asks once
 // for the bundle, and says whether a newer one has come.
 func (p *Peering) Refresh(ctx context.Context, domain string) bool {
-	seq := func() uint64 {
-		if a := p.cfg.Trust.Domain(domain); a != nil {
-			return a.Seq
-		}
-		return 0
-	}
-	before := seq()
-	return p.await(ctx, domain, func() bool { return seq() > before })
+	before := p.seqOf(domain)
+	return p.await(ctx, domain, func() bool { return p.seqOf(domain) > before })
 }
