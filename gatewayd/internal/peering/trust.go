@@ -220,8 +220,32 @@ func (p *Peering) onStatus(ctx context.Context, gateway, domain string, raw []by
 	if p.cfg.OnStanding != nil && len(change.Changed) > 0 {
 		p.cfg.OnStanding(change.Changed)
 	}
+	if p.gatewaysAmong(change.Changed) {
+		p.node.BundleAccepted() // the keys of its digests count no more, or again
+	}
 	p.StatusChanged()
 	return nil
+}
+
+// digestKeys finds the keys of digests, but those of gateways that are suspended or revoked: what such a gateway announced is
+// dropped, whoever passed it on.
+func (p *Peering) digestKeys() frame.KeyFunc {
+	keys := p.cfg.Trust.Keys(identity.UseDigest)
+	if p.cfg.Statuses == nil {
+		return keys
+	}
+	return func(kid frame.KeyID) (frame.VerifyKey, bool) {
+		k, ok := keys(kid)
+		return k, ok && p.cfg.Statuses.Of(k.Owner) == identity.Good
+	}
+}
+
+// gatewaysAmong says whether a change of standing concerns a gateway.
+func (p *Peering) gatewaysAmong(list []identity.Standing) bool {
+	return slices.ContainsFunc(list, func(s identity.Standing) bool {
+		b := p.cfg.Trust.Of(s.AIC)
+		return b != nil && b.IsGateway(s.AIC)
+	})
 }
 
 // StatusChanged says that Config.Statuses holds a newer list: neighbours hear it, and a gateway that it revokes is cut off.

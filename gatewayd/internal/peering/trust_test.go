@@ -347,3 +347,22 @@ func TestQuestionsAboutUnknownDomainsAreBounded(t *testing.T) {
 		t.Error("not asked again")
 	}
 }
+
+// A gateway that is revoked far away announces nothing any more, whoever passes its digests on; one that is resumed does again.
+func TestDigestsOfASuspendedGatewayAreDropped(t *testing.T) {
+	c := &clock{}
+	home, hub, far := spokes(t, c)
+	far.offer(t, "hotel")
+	until(t, "far's digests", func() bool { return home.knows("far.example") })
+	id := string(far.d.Gateway)
+	tell := func(raw []byte) { // the hub passes the list on, and does not act on it
+		t.Helper()
+		if err := home.onStatus(t.Context(), string(hub.d.Gateway), hub.d.Name, raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell(far.d.Status(t, 1, c.now(), identity.StatusEntry{Subject: id, State: identity.Suspended, Since: 1, Reason: identity.ReasonHold}))
+	until(t, "far's digests are gone", func() bool { return !home.knows("far.example") })
+	tell(far.d.Status(t, 2, c.now()))
+	until(t, "far's digests are back", func() bool { return home.knows("far.example") })
+}
