@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"agentgw/a2a/wire"
@@ -42,6 +43,8 @@ func (a *agent) revoked(m *arp.SessionRevoke) {
 	switch v := m.Value.(type) {
 	case []byte:
 		a.a2a.RevokeSession(wire.ID(v), m.Code)
+	case []any: // [arp.SessionRevoke.Check] saw to it: AICs
+		a.a2a.RevokePeers(func(id string) bool { return slices.Contains(v, any(id)) }, m.Code)
 	case string:
 		switch m.Kind {
 		case arp.RevokeIssuer:

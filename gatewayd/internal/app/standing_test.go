@@ -3,6 +3,7 @@ package app
 import (
 	"crypto"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -273,7 +274,7 @@ func TestForeignSuspensionIsObeyed(t *testing.T) {
 	eventually(t, "in good standing", func() bool { return standing() == nil })
 	two.setStanding(done.AIC, "suspended")
 	eventually(t, "suspended abroad too", func() bool { return frame.CodeOf(standing()) == frame.CertStatus })
-	mustHearRevoke(t, other, arp.RevokePeer, done.AIC)
+	mustHearRevoke(t, other, arp.RevokePeer, []any{done.AIC})
 	two.setStanding(done.AIC, "good")
 	eventually(t, "good again abroad too", func() bool { return standing() == nil })
 	if err := RemovePeer(one.cfg, "two.example"); err != nil {
@@ -286,7 +287,7 @@ func TestForeignSuspensionIsObeyed(t *testing.T) {
 }
 
 // mustHearRevoke reads what an attached agent is sent until it hears of a revocation.
-func mustHearRevoke(t *testing.T, s *endpoint.Stream, kind uint8, value string) {
+func mustHearRevoke(t *testing.T, s *endpoint.Stream, kind uint8, value any) {
 	t.Helper()
 	for {
 		typ, payload, err := s.ReadFrame(5 * time.Second)
@@ -297,8 +298,8 @@ func mustHearRevoke(t *testing.T, s *endpoint.Stream, kind uint8, value string) 
 			continue
 		}
 		var r arp.SessionRevoke
-		if err := frame.Unmarshal(payload, &r); err != nil || r.Check() != nil || r.Kind != kind || r.Value != value {
-			t.Errorf("%+v, %v, want kind %d of %s", r, err, kind, value)
+		if err := frame.Unmarshal(payload, &r); err != nil || r.Check() != nil || r.Kind != kind || !reflect.DeepEqual(r.Value, value) {
+			t.Errorf("%+v, %v, want kind %d of %v", r, err, kind, value)
 		}
 		return
 	}

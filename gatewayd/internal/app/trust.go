@@ -35,9 +35,7 @@ func (a *app) keptBundle(domain string) (raw []byte, root [32]byte) {
 // distrusted hears that a domain is believed no more: the sessions with its agents end.
 func (a *app) distrusted(b *identity.Accepted) {
 	a.log.Info("domain is trusted no more", "domain", b.Domain)
-	for _, prefix := range b.Prefixes {
-		a.agents.RevokeUnder(prefix, frame.Revoked)
-	}
+	a.endSessionsWith(b)
 }
 
 // ApprovePeer implements admin.Trust.
