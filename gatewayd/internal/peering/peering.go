@@ -89,6 +89,8 @@ type Peering struct {
 	tasks sync.WaitGroup
 	// penalties counts what neighbours did that only a fault or a lie explains.
 	penalties map[string]uint64
+	// paces bounds how often each issuer's lists are taken, and passed on.
+	paces map[string]*rate.Limiter
 	// heldOfOurs is what each connected gateway said last that it holds of our own issuer.
 	heldOfOurs map[string]wire.TrustVersion
 
@@ -115,7 +117,7 @@ type dialler struct {
 // New makes a peering.
 func New(cfg Config) *Peering {
 	p := &Peering{
-		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{},
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{}, paces: map[string]*rate.Limiter{},
 		complaints: rate.NewLimiter(1, 20), asked: newAsked(), wanted: make(chan string, 64),
 	}
 	p.routes.Store(&routes{})

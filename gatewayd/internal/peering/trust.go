@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"golang.org/x/time/rate"
+
 	"agentgw/cdsp/wire"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -134,6 +136,12 @@ func (p *Peering) onStatus(ctx context.Context, gateway, domain string, raw []by
 		p.Penalise(gateway, err.Error())
 		return err
 	}
+	if seq, _ := p.cfg.Statuses.Held(l.Issuer); l.Seq <= seq {
+		return nil // another introducer was faster
+	}
+	if !p.mayTell(l.Issuer) {
+		return frame.Errorf(frame.RateLimited, "more than %d status lists of %s (issuer %s) at once: the newest is fetched later", listBurst, l.Domain, l.Issuer)
+	}
 	change, err := p.cfg.Statuses.Apply(raw)
 	if frame.CodeOf(err) == frame.SeqGap { // its full list is missing here
 		p.askAround(ctx, l.Domain)
@@ -150,6 +158,27 @@ func (p *Peering) onStatus(ctx context.Context, gateway, domain string, raw []by
 	}
 	p.StatusChanged()
 	return nil
+}
+
+// Every list goes on to every neighbour that is told of its domain: one issuer shall not fill what they take in a minute, nor have
+// us work for each of its whims. A list that is left out is asked for when the held one is due.
+const (
+	listRate  = 1  // lists, or parts, of one issuer a second
+	listBurst = 64 // a full list in its 16 parts, and changes behind it
+)
+
+func (p *Peering) mayTell(issuer string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.paces[issuer]
+	if l == nil {
+		if len(p.paces) >= maxCounted {
+			clear(p.paces)
+		}
+		l = rate.NewLimiter(listRate, listBurst)
+		p.paces[issuer] = l
+	}
+	return l.Allow()
 }
 
 // digestKeys finds the keys of digests, but those of gateways that are suspended or revoked: what such a gateway announced is

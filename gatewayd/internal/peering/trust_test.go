@@ -366,3 +366,27 @@ func TestDigestsOfASuspendedGatewayAreDropped(t *testing.T) {
 	tell(far.d.Status(t, 2, c.now()))
 	until(t, "far's digests are back", func() bool { return home.knows("far.example") })
 }
+
+// An issuer that changes its list all the time is heard at a pace; others are heard all the same.
+func TestListsOfOneIssuerArePaced(t *testing.T) {
+	c := &clock{}
+	db, dc := identitytest.New(t, "b.example", "B1"), identitytest.New(t, "c.example", "C1")
+	home := newStatusSide(t, identitytest.New(t, "home.example", "A1"), c)
+	set(t, home.side, row(db), row(dc))
+	limited := 0
+	for seq := range uint64(200) {
+		switch err := home.onStatus(t.Context(), string(db.Gateway), db.Name, db.Status(t, seq+1, c.now())); frame.CodeOf(err) {
+		case frame.RateLimited:
+			limited++
+		case frame.OK:
+		default:
+			t.Fatal(err)
+		}
+	}
+	if limited < 120 || limited > 136 {
+		t.Errorf("%d of 200 lists at once were left out", limited)
+	}
+	if err := home.onStatus(t.Context(), string(dc.Gateway), dc.Name, dc.Status(t, 1, c.now())); err != nil {
+		t.Errorf("another domain's: %v", err)
+	}
+}
