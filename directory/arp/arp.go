@@ -117,7 +117,6 @@ type Attach struct {
 	Grant        []byte            `cbor:"7,keyasint,omitempty"`
 	Trust        []TrustHeld       `cbor:"8,keyasint,omitempty"`
 	Now          uint64            `cbor:"9,keyasint"`
-	Partners     []string          `cbor:"10,keyasint,omitempty"` // AICs with which it has sessions
 }
 
 // TrustHeld is what somebody holds of an issuer: what is newer is sent.
@@ -128,11 +127,8 @@ type TrustHeld struct {
 	StatusSeq uint64
 }
 
-// Bounds of an ATTACH.
-const (
-	MaxTrustHeld = 8
-	MaxPartners  = 256 // the sessions that an agent may have
-)
+// MaxTrustHeld bounds the list.
+const MaxTrustHeld = 8
 
 // FrameType is ATTACH.
 func (*Attach) FrameType() frame.Type { return frame.Attach }

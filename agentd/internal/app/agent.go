@@ -68,7 +68,7 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	var err error
 	a.client, err = attach.New(attach.Config{
 		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: keep(dir), KeepNext: keepNext(dir),
-		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: keepBundle(dir), Partners: a.a2a.Partners, Revoked: a.revoked,
+		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: keepBundle(dir), Revoked: a.revoked,
 		Listening: func() []semreq.Endpoint {
 			if a.backend == nil {
 				return nil

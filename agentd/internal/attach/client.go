@@ -45,8 +45,6 @@ type Config struct {
 	Statuses *identity.Statuses
 	// KeepBundle keeps a newer bundle of the own domain over restarts.
 	KeepBundle func(raw []byte) error
-	// Partners are the AICs with which this agent has sessions.
-	Partners func() []string
 	// Revoked is told which sessions end now. It must not block.
 	Revoked func(m *arp.SessionRevoke)
 	// Listening is where this agent takes sessions now.
@@ -164,7 +162,7 @@ func (c *Client) attach(ctx context.Context, l *link) (err error) {
 	}
 	err = l.control.WriteMessage(writeTime, &arp.Attach{
 		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: 255, Grant: *c.grant.Load(),
-		Trust: c.held(), Partners: c.partners(), Now: uint64(time.Now().Unix()),
+		Trust: c.held(), Now: uint64(time.Now().Unix()),
 	})
 	if err != nil {
 		return err

@@ -12,15 +12,6 @@ func (c *Client) held() []arp.TrustHeld {
 	return []arp.TrustHeld{{Issuer: own.Issuer, BundleSeq: own.Seq, StatusSeq: seq}}
 }
 
-// partners is whom the gateway shall tell this agent of, should they be revoked.
-func (c *Client) partners() []string {
-	if c.cfg.Partners == nil {
-		return nil
-	}
-	list := c.cfg.Partners()
-	return list[:min(len(list), arp.MaxPartners)]
-}
-
 // takeBundle takes a newer bundle of the own domain: its keys have changed. The gateway only carries it; it counts because a
 // key of the one before has signed it.
 func (c *Client) takeBundle(raw []byte) {

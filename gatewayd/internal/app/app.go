@@ -62,6 +62,7 @@ type app struct {
 	relay    *relay.Relay
 	peers    *peering.Peering
 	bundles  *fetcher
+	revoked  *revocations
 	turning  sync.Mutex // one change of the own bundle at a time
 	ep       *endpoint.Endpoint
 	running  sync.WaitGroup
@@ -87,7 +88,7 @@ func Run(cfg *config.Gateway, stderr io.Writer) error {
 
 // Start starts a gateway; it serves until ctx ends and cleanup has run. It returns the socket's calls, for tests.
 func Start(ctx context.Context, cfg *config.Gateway, log *slog.Logger, cleanup *daemon.Cleanup) (admin.Gateway, error) {
-	a := &app{cfg: cfg, log: log, started: now(), lists: newest{ready: make(chan struct{}, 1)}}
+	a := &app{cfg: cfg, log: log, started: now(), lists: newest{ready: make(chan struct{}, 1)}, revoked: newRevocations()}
 	if err := a.open(ctx, cleanup); err != nil {
 		return nil, err
 	}
@@ -151,7 +152,8 @@ func (a *app) wire(ctx context.Context) error {
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
-		Statuses: a.statuses, OnStanding: func(l []identity.Standing) { a.standing(ctx, l) }, OnDistrusted: a.distrusted,
+		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle,
+		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted,
 	})
 	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
@@ -248,6 +250,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	a.running.Go(func() { a.spread(ctx) })
 	a.running.Go(func() { a.keepKeys(ctx) })
 	a.running.Go(func() { a.review(ctx) })
+	a.running.Go(func() { a.revoked.run(ctx, func(ids []string) { a.agents.RevokePeers(ids, frame.Revoked) }) })
 	if a.amc != nil {
 		a.running.Go(func() { a.amc.Run(ctx) })
 	}

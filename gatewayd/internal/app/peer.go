@@ -13,7 +13,6 @@ import (
 
 	"agentgw/config"
 	"agentgw/internal/daemon"
-	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
@@ -59,7 +58,7 @@ func PlanPeer(cfg *config.Gateway, o PeerOptions) (*PeerPlan, error) {
 	}
 	p := &PeerPlan{Domain: b.Domain, Fingerprint: identity.FingerprintText(b.Fingerprint), raw: b.Raw}
 	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, p.Fingerprint) {
-		return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, p.Fingerprint, o.Fingerprint)
+		return nil, notSigner(o.Bundle, p.Fingerprint, o.Fingerprint)
 	}
 	if err := checkAgainstHome(cfg, b.Raw, b.Domain); err != nil {
 		return nil, err

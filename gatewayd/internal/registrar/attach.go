@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"agentgw/directory"
-	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/internal/endpoint"
@@ -23,7 +22,6 @@ const (
 	maxContext  = 1 << 20
 	outQueue    = 128             // frames waiting for one agent; an agent that lets more pile up is closed
 	attachTime  = 5 * time.Second // from the handshake to ATTACHED
-	maxSession  = 8 * time.Hour   // of a session that an agent names when it attaches
 	expirySlack = time.Minute     // after NotAfter, for clocks that disagree
 
 	replacedLinger = 10 * time.Second // for the requests of a connection that a newer one of the same process replaced
@@ -176,12 +174,6 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 		agent: agent, boot: string(m.BootID), conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{},
 		endpoints: r.screen(m.Endpoints, observed.Addr()),
 	}
-	for _, partner := range m.Partners {
-		if _, err := aic.Parse(partner); err != nil {
-			return nil, nil, nil, frame.Errorf(frame.Malformed, "ATTACH names a partner that is no AIC")
-		}
-		r.Met(agent.AIC, partner, time.Now().Add(maxSession))
-	}
 	r.mu.Lock()
 	before := r.attached[agent.AIC]
 	if before != nil && before.boot == a.boot {
@@ -220,8 +212,8 @@ func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, gr
 	if m.AIC != agent.AIC {
 		return e, nil, frame.Errorf(frame.IdentityMismatch, "attaches as %s", m.AIC)
 	}
-	if len(m.Trust) > arp.MaxTrustHeld || len(m.Partners) > arp.MaxPartners {
-		return e, nil, frame.Errorf(frame.Malformed, "ATTACH names %d issuers and %d partners", len(m.Trust), len(m.Partners))
+	if len(m.Trust) > arp.MaxTrustHeld {
+		return e, nil, frame.Errorf(frame.Malformed, "ATTACH names %d issuers", len(m.Trust))
 	}
 	now := time.Now()
 	if skew := now.Sub(time.Unix(int64(m.Now), 0)).Abs(); m.Now != 0 && skew > maxSkew {
