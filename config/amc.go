@@ -65,8 +65,10 @@ const (
 // Deciders that a configuration may name.
 var deciders = []string{"token", "cel", "manual"}
 
-// HasRole says whether this process plays a role.
-func (g *Gateway) HasRole(role string) bool { return slices.Contains(g.Roles, role) }
+// HasRole says whether this process plays a role: both, where none is named.
+func (g *Gateway) HasRole(role string) bool {
+	return len(g.Roles) == 0 || slices.Contains(g.Roles, role)
+}
 
 func (a *AMC) validate(p *problems, g *Gateway) {
 	for i, r := range g.Roles {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"agentgw/directory/aic"
 	"agentgw/internal/identity"
 )
 
@@ -38,6 +39,8 @@ type AIC struct {
 	ARSP   string `yaml:"arsp"`   // 1 to 6 base36 characters
 	Vendor string `yaml:"default_vendor"`
 	Salt   string `yaml:"salt"` // hex, at least 2 bytes; it catches typing errors and is no secret worth the name
+	// KnownSalts are those of other issuers, by `prefix.version.arsp`: a mistyped AIC of theirs is found then.
+	KnownSalts map[string]string `yaml:"known_salts"`
 }
 
 // Log of a daemon.
@@ -60,6 +63,25 @@ type Limits struct {
 func (a AIC) Salted() []byte {
 	b, _ := hex.DecodeString(a.Salt) // checked by LoadGateway
 	return b
+}
+
+// CheckAIC finds typing errors: what is no AIC, or one whose checksum does not fit where its issuer's salt is known. It decides
+// nothing of security: anybody can compute a checksum.
+func (a AIC) CheckAIC(text string) (aic.AIC, error) {
+	id, err := aic.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	salt := a.KnownSalts[id.ARSPKey()]
+	if id.ARSPKey() == a.Prefix+"."+aic.Version+"."+strings.ToUpper(a.ARSP) {
+		salt = a.Salt
+	}
+	if raw, err := hex.DecodeString(salt); err == nil && len(raw) > 0 {
+		if err := id.Verify(raw); err != nil {
+			return "", fmt.Errorf("%w: is it mistyped?", err)
+		}
+	}
+	return id, nil
 }
 
 // LoadGateway reads and validates gatewayd.yaml; paths come back absolute, defaults filled in.
@@ -121,6 +143,11 @@ func (g *Gateway) validate(file string) error {
 	}
 	if salt, err := hex.DecodeString(g.AIC.Salt); err != nil || len(salt) < 2 {
 		p.add("aic.salt", "at least 2 bytes in hexadecimal are due")
+	}
+	for issuer, s := range g.AIC.KnownSalts {
+		if salt, err := hex.DecodeString(s); err != nil || len(salt) < 2 {
+			p.add("aic.known_salts", "%s: at least 2 bytes in hexadecimal are due", issuer)
+		}
 	}
 	if g.AIC.Prefix == "" || g.AIC.ARSP == "" {
 		p.add("aic", "prefix and arsp are due; `gatewayd init` fills them in")

@@ -16,7 +16,6 @@ import (
 	"agentgw/config"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
-	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/app"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
@@ -30,7 +29,7 @@ type options struct{ *daemon.CLI }
 func run() int {
 	cli, root := daemon.NewCLI("gatewayd", "Agent Gateway for the Internet of Agents")
 	o := &options{cli}
-	root.AddCommand(initCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), bundleCmd(o), agentsCmd(o), keysCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
+	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), bundleCmd(o), agentsCmd(o), keysCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 
@@ -82,8 +81,41 @@ func initCmd(o *options) *cobra.Command {
 	f.StringVar(&in.StateDir, "state-dir", "", "folder for keys, certificates and the directory (default: state, beside gatewayd.yaml)")
 	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
 	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
-	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents")
+	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents, and lifetimes from a second on")
+	f.StringSliceVar(&in.Roles, "role", nil, "what this process is: gateway, amc (default both; amc alone, and gateways on other hosts join it)")
 	cmd.MarkFlagRequired("domain")
+	return cmd
+}
+
+func joinCmd(o *options) *cobra.Command {
+	var in app.JoinOptions
+	var tokenFile string
+	cmd := &cobra.Command{
+		Use: "join --token-file FILE", Short: "make a gateway of a domain whose AMC is on another host", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := daemon.ReadSecret(tokenFile, cmd.InOrStdin())
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			in.Token = text
+			done, err := app.Join(cmd.Context(), in)
+			if err != nil {
+				return err
+			}
+			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+				fmt.Fprintf(w, "domain       %s\ngateway      %s\nAMC          %s\nconfig       %s\n\nstart it with:   gatewayd run --config %s\n",
+					done.Domain, done.Gateway, done.AMC, done.Config, done.Config)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&tokenFile, "token-file", "", "file of the token (`gatewayd token create --for gateway` at the AMC), - for standard input")
+	f.StringVar(&in.Dir, "dir", ".", "folder that gets gatewayd.yaml and peers.d")
+	f.StringVar(&in.StateDir, "state-dir", "", "folder for keys, certificates and the directory (default: state, beside gatewayd.yaml)")
+	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
+	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
+	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents, and lifetimes from a second on")
+	cmd.MarkFlagRequired("token-file")
 	return cmd
 }
 
@@ -122,107 +154,11 @@ func tokenCmd(o *options) *cobra.Command {
 	f.DurationVar(&life, "life", 10*time.Minute, "how long it may be used")
 	f.StringSliceVar(&in.Scope, "scope", nil, "what its agent may be granted at most (default agw.discover,acps.skill.invoke:*)")
 	f.StringVar(&in.Note, "note", "", "for whom it is")
+	f.StringVar(&in.For, "for", "agent", "what it enrols: agent, or gateway (a gateway of this domain on another host)")
+	f.StringVar(&in.Gateway, "gateway", "", "AIC of the gateway that the agent shall enrol at (default: this one, or the only one that is attached)")
 	f.StringVar(&in.Vendor, "vendor", "", "vendor code of the AIC (default: from the provider's organisation)")
 	f.StringVar(&in.Ontology, "ontology", "", "ontology serial of the AIC (default: a new one)")
 	return daemon.Group("token", "enrolment tokens", create)
-}
-
-func agentsCmd(o *options) *cobra.Command {
-	ls := show(o, "/v1/agents", func(w io.Writer, rows []admin.AgentRow) {
-		t := table(w, "AIC", "NAME", "STATE", "ATTACHED", "VISIBILITY", "SKILLS")
-		for _, r := range rows {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\n", r.AIC, r.Name, r.State, r.Attached, r.Visibility, strings.Join(r.Skills, " "))
-		}
-		t.Flush()
-	})
-	cmd := &cobra.Command{Use: "agents", Short: "agents of this gateway's directory", Args: daemon.Args(cobra.NoArgs), RunE: ls}
-	var in admin.WithdrawRequest
-	withdraw := &cobra.Command{
-		Use: "withdraw AIC", Short: "take an agent out of the directory for good; its AIC is never used again", Args: daemon.Args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.client()
-			if err != nil {
-				return err
-			}
-			in.AIC = args[0]
-			if err := c.Call(cmd.Context(), "/v1/agents/withdraw", in, &admin.None{}); err != nil {
-				return err
-			}
-			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is withdrawn\n", in.AIC) })
-		},
-	}
-	withdraw.Flags().StringVar(&in.Reason, "reason", "", "kept with the tombstone")
-	cmd.AddCommand(withdraw,
-		standingCmd(o, "suspend AIC", "take an agent out of service until it is resumed: connections, sessions and digests of it end", "suspended"),
-		standingCmd(o, "resume AIC", "lift a suspension", "good"),
-		standingCmd(o, "revoke AIC", "revoke an agent's credentials for good", "revoked"),
-		pendingCmd(o), decideCmd(o, true), decideCmd(o, false))
-	return cmd
-}
-
-func standingCmd(o *options, use, short, state string) *cobra.Command {
-	in := admin.StandingRequest{State: state}
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: daemon.Args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.client()
-			if err != nil {
-				return err
-			}
-			in.AIC = strings.ToUpper(args[0])
-			if err := c.Call(cmd.Context(), "/v1/agents/standing", in, &admin.None{}); err != nil {
-				return err
-			}
-			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is %s\n", in.AIC, state) })
-		},
-	}
-	cmd.Flags().StringVar(&in.Reason, "reason", "", "kept with the decision, in the audit log too")
-	if state == "revoked" {
-		cmd.Flags().BoolVar(&in.KeyCompromised, "key-compromised", false, "its key is in other hands: CRL and OCSP say so")
-	}
-	return cmd
-}
-
-func pendingCmd(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use: "pending", Short: "registrations that wait for approval", Args: daemon.Args(cobra.NoArgs),
-		RunE: show(o, "/v1/agents/pending", func(w io.Writer, rows []amc.PendingRequest) {
-			t := table(w, "REQUEST", "ASKED", "FROM", "ORGANIZATION", "NAME", "SKILLS", "KEY")
-			for _, r := range rows {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Asked.Format(time.RFC3339), r.Attributes.Address,
-					r.Attributes.Organization, r.Attributes.Name, strings.Join(r.Skills, " "), r.SPKI)
-			}
-			t.Flush()
-		}),
-	}
-}
-
-func decideCmd(o *options, approve bool) *cobra.Command {
-	in := admin.DecideRequest{Approve: approve}
-	use, short, done := "approve REQUEST", "approve a registration that waits", "approved"
-	if !approve {
-		use, short, done = "deny REQUEST", "deny a registration that waits", "denied"
-	}
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: daemon.Args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.client()
-			if err != nil {
-				return err
-			}
-			in.Request = args[0]
-			if err := c.Call(cmd.Context(), "/v1/agents/decide", in, &admin.None{}); err != nil {
-				return err
-			}
-			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "request %s is %s\n", in.Request, done) })
-		},
-	}
-	if approve {
-		cmd.Flags().StringSliceVar(&in.Scope, "scope", nil, "what the agent is granted at most (default agw.discover,acps.skill.invoke:*)")
-	} else {
-		cmd.Flags().StringVar(&in.Reason, "reason", "", "told to the agent's people")
-	}
-	return cmd
 }
 
 func digestsCmd(o *options) *cobra.Command {

@@ -16,6 +16,7 @@ import (
 type Gateway interface {
 	Status() Status
 	Agents() []AgentRow
+	Agent(r AgentRequest) (AgentDetail, error)
 	Peers() []PeerRow
 	Digests() []DigestRow
 	CreateToken(ctx context.Context, r TokenRequest) (TokenAnswer, error)
@@ -62,15 +63,16 @@ type TrustRow struct {
 
 // PeerRow is one neighbour.
 type PeerRow struct {
-	Domain  string `json:"domain"`
-	Gateway string `json:"gateway,omitempty"`
-	Role    string `json:"role"`
-	State   string `json:"state"` // idle, connect, open, up, stale
-	Acked   bool   `json:"acked"` // the peer has applied all that we have for it
-	Entries int    `json:"entries"`
-	RTTMS   int64  `json:"rtt_ms,omitempty"`
-	ClockS  int64  `json:"clock_ahead_s"` // how far its clock is ahead of ours, by its last HELLO
-	Error   string `json:"error,omitempty"`
+	Domain  string     `json:"domain"`
+	Gateway string     `json:"gateway,omitempty"`
+	Role    string     `json:"role"`
+	State   string     `json:"state"` // idle, connect, open, up, stale
+	Acked   bool       `json:"acked"` // the peer has applied all that we have for it
+	Entries int        `json:"entries"`
+	RTTMS   int64      `json:"rtt_ms,omitempty"`
+	ClockS  int64      `json:"clock_ahead_s"`   // how far its clock is ahead of ours, by its last HELLO
+	Until   *time.Time `json:"until,omitempty"` // when the certificates of the connection end
+	Error   string     `json:"error,omitempty"`
 }
 
 // AgentRow is one agent of the directory.
@@ -83,6 +85,39 @@ type AgentRow struct {
 	Version      uint64    `json:"version"`
 	Skills       []string  `json:"skills"`
 	LastModified time.Time `json:"last_modified"`
+}
+
+// AgentRequest names an agent.
+type AgentRequest struct {
+	AIC string `json:"aic"`
+}
+
+// AgentDetail is one agent as the directory and the AMC know it.
+type AgentDetail struct {
+	AIC      string    `json:"aic"`
+	Entry    *AgentRow `json:"entry,omitempty"`
+	Ended    *Ended    `json:"ended,omitempty"`
+	Standing *Standing `json:"standing,omitempty"` // where the AMC is in this process
+}
+
+// Ended is what remains of an entry.
+type Ended struct {
+	State  string    `json:"state"`
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Standing is an agent in the records of the AMC.
+type Standing struct {
+	State            string    `json:"state"`
+	Since            time.Time `json:"since"`
+	Reason           uint8     `json:"reason"` // RFC 5280
+	Why              string    `json:"why,omitempty"`
+	Gateway          string    `json:"gateway"`
+	Decider          string    `json:"decider"`
+	Scope            []string  `json:"scope"`
+	GrantUntil       time.Time `json:"grant_until"`
+	CertificateUntil time.Time `json:"certificate_until"`
 }
 
 // DigestRow is one digest entry of the table.
@@ -98,9 +133,11 @@ type DigestRow struct {
 
 // TokenRequest asks for an enrolment token.
 type TokenRequest struct {
-	LifeS int64    `json:"life_s,omitempty"`
-	Scope []string `json:"scope,omitempty"`
-	Note  string   `json:"note,omitempty"`
+	LifeS   int64    `json:"life_s,omitempty"`
+	Scope   []string `json:"scope,omitempty"`
+	Note    string   `json:"note,omitempty"`
+	For     string   `json:"for,omitempty"`     // agent (default) or gateway
+	Gateway string   `json:"gateway,omitempty"` // AIC of the one that an agent shall enrol at; default this one
 	// Vendor and Ontology fix these codes of the AIC that it brings; empty leaves them to the gateway.
 	Vendor   string `json:"vendor,omitempty"`
 	Ontology string `json:"ontology,omitempty"`
@@ -142,6 +179,7 @@ func Handler(g Gateway) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/status", control.Handle(func(context.Context, None) (Status, error) { return g.Status(), nil }))
 	mux.HandleFunc("POST /v1/agents", control.Handle(func(context.Context, None) ([]AgentRow, error) { return list(g.Agents()), nil }))
+	mux.HandleFunc("POST /v1/agents/show", control.Handle(func(_ context.Context, r AgentRequest) (AgentDetail, error) { return g.Agent(r) }))
 	mux.HandleFunc("POST /v1/peers", control.Handle(func(context.Context, None) ([]PeerRow, error) { return list(g.Peers()), nil }))
 	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return list(g.Digests()), nil }))
 	mux.HandleFunc("POST /v1/token", control.Handle(g.CreateToken))

@@ -2,10 +2,10 @@ package app
 
 import (
 	"context"
-	"net"
-	"strconv"
+	"strings"
 	"time"
 
+	"agentgw/config"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
@@ -61,10 +61,14 @@ func (a *app) Agents() []admin.AgentRow {
 func (a *app) Peers() []admin.PeerRow {
 	rows := []admin.PeerRow{}
 	for _, p := range a.peers.Status() {
-		rows = append(rows, admin.PeerRow{
+		row := admin.PeerRow{
 			Domain: p.Domain, Gateway: p.Gateway, Role: p.Role, State: p.State, Acked: p.Acked, Entries: p.Entries,
 			RTTMS: p.RTT.Milliseconds(), ClockS: int64(p.Skew.Seconds()), Error: p.Err,
-		})
+		}
+		if !p.Until.IsZero() {
+			row.Until = &p.Until
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }
@@ -82,25 +86,48 @@ func (a *app) Digests() []admin.DigestRow {
 
 // CreateToken implements admin.Gateway.
 func (a *app) CreateToken(ctx context.Context, r admin.TokenRequest) (admin.TokenAnswer, error) {
-	spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey)
+	var class uint8 = amc.ClassAgent
+	if r.For == "gateway" {
+		class = amc.ClassGateway
+	}
+	spki, addresses, only, err := a.whereTo(r)
 	if err != nil {
 		return admin.TokenAnswer{}, err
 	}
+	if a.amc == nil {
+		return admin.TokenAnswer{}, frame.Errorf(frame.State, "this gateway has no AMC role: the AMC's own host makes its tokens (`gatewayd token create --gateway %s` there)", a.home.gateway)
+	}
 	secret, expires, err := a.amc.CreateToken(ctx, amc.TokenOptions{
-		Life: time.Duration(r.LifeS) * time.Second, Scope: r.Scope, Note: r.Note, Vendor: r.Vendor, Ontology: r.Ontology,
+		Life: time.Duration(r.LifeS) * time.Second, Scope: r.Scope, Note: r.Note, Vendor: r.Vendor, Ontology: r.Ontology, Class: class, Gateway: only,
 	})
 	if err != nil {
 		return admin.TokenAnswer{}, err
 	}
-	t := arp.Token{Secret: secret[:], GatewayPK: spki[:], Domain: a.cfg.Domain, Exp: uint64(expires.Unix())}
-	for _, addr := range a.cfg.Advertise {
-		host, port, err := net.SplitHostPort(addr)
-		n, e := strconv.ParseUint(port, 10, 16)
-		if err == nil && e == nil {
-			t.Addresses = append(t.Addresses, arp.HostPort{Host: host, Port: uint16(n)})
+	t := arp.Token{Secret: secret[:], GatewayPK: spki[:], Addresses: addresses, Domain: a.cfg.Domain, Exp: uint64(expires.Unix())}
+	return admin.TokenAnswer{Token: t.String(), Expires: expires}, nil
+}
+
+// whereTo is whom a token sends its holder to: this process, or one of the gateways that are attached to its AMC.
+func (a *app) whereTo(r admin.TokenRequest) (spki [32]byte, addresses []arp.HostPort, only string, err error) {
+	if r.For != "" && r.For != "agent" && r.For != "gateway" {
+		return spki, nil, "", frame.Errorf(frame.ReqInvalid, "a token is for an agent or for a gateway, not for %q", r.For)
+	}
+	here := r.For == "gateway" || r.Gateway == "" && a.cfg.HasRole(config.RoleGateway) || r.Gateway == string(a.home.gateway)
+	if here {
+		spki, err = identity.SPKIHash(a.home.current().Leaf.PublicKey)
+		return spki, hostPorts(a.cfg.Advertise), "", err
+	}
+	var known []string
+	if a.members != nil {
+		members := a.members.Members()
+		for _, m := range members {
+			if m.AIC == r.Gateway || r.Gateway == "" && len(members) == 1 {
+				return m.SPKI, m.Addresses, m.AIC, nil
+			}
+			known = append(known, m.AIC)
 		}
 	}
-	return admin.TokenAnswer{Token: t.String(), Expires: expires}, nil
+	return spki, nil, "", frame.Errorf(frame.ReqInvalid, "say with --gateway which gateway the agent shall enrol at; attached now: %s", strings.Join(known, ", "))
 }
 
 // Resolve implements admin.Gateway: the gateway is an agent too, and asks in its own name.
@@ -123,8 +150,46 @@ func (a *app) ReloadPeers(ctx context.Context) error {
 	return a.peers.SetRows(ctx, rows)
 }
 
+var errNoAMC = frame.Errorf(frame.State, "this gateway has no AMC role: ask on the AMC's own host (amc.address of the configuration)")
+
+// Agent implements admin.Gateway: one agent as the directory and the AMC know it.
+func (a *app) Agent(r admin.AgentRequest) (admin.AgentDetail, error) {
+	id, err := a.cfg.AIC.CheckAIC(r.AIC)
+	if err != nil {
+		return admin.AgentDetail{}, frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	out := admin.AgentDetail{AIC: string(id)}
+	for _, row := range a.Agents() {
+		if row.AIC == out.AIC {
+			out.Entry = &row
+		}
+	}
+	if out.Entry == nil {
+		if t, err := a.store.Ended(out.AIC); err == nil {
+			out.Ended = &admin.Ended{State: t.State.String(), At: t.At, Reason: t.Reason}
+		}
+	}
+	if a.amc != nil {
+		if s, err := a.amc.Agent(out.AIC); err == nil {
+			out.Standing = &admin.Standing{
+				State: s.State.String(), Since: s.Since.UTC(), Reason: s.Reason, Why: s.Why, Gateway: s.Gateway, Decider: s.Decider, Scope: s.Scope,
+				GrantUntil: s.GrantEnd.UTC(), CertificateUntil: s.CertEnd.UTC(),
+			}
+		}
+	}
+	if out.Entry == nil && out.Ended == nil && out.Standing == nil {
+		return out, frame.Errorf(frame.NotFound, "%s has never been registered here", id)
+	}
+	return out, nil
+}
+
 // Withdraw implements admin.Gateway.
 func (a *app) Withdraw(ctx context.Context, r admin.WithdrawRequest) error {
+	id, err := a.cfg.AIC.CheckAIC(r.AIC)
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	r.AIC = string(id)
 	if err := a.agents.Withdraw(ctx, r.AIC, r.Reason); err != nil {
 		return err
 	}
@@ -136,8 +201,13 @@ func (a *app) Withdraw(ctx context.Context, r admin.WithdrawRequest) error {
 // SetStanding implements admin.Gateway.
 func (a *app) SetStanding(ctx context.Context, r admin.StandingRequest) error {
 	if a.amc == nil {
-		return frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+		return errNoAMC
 	}
+	id, err := a.cfg.AIC.CheckAIC(r.AIC)
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	r.AIC = string(id)
 	switch r.State {
 	case "suspended":
 		return a.amc.Suspend(ctx, r.AIC, r.Reason)
@@ -156,7 +226,7 @@ func (a *app) SetStanding(ctx context.Context, r admin.StandingRequest) error {
 // Pending implements admin.Gateway.
 func (a *app) Pending() ([]amc.PendingRequest, error) {
 	if a.amc == nil {
-		return nil, frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+		return nil, errNoAMC
 	}
 	return a.amc.OpenRequests()
 }
@@ -164,7 +234,7 @@ func (a *app) Pending() ([]amc.PendingRequest, error) {
 // Decide implements admin.Gateway.
 func (a *app) Decide(ctx context.Context, r admin.DecideRequest) error {
 	if a.amc == nil {
-		return frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+		return errNoAMC
 	}
 	if r.Approve {
 		return a.amc.Approve(ctx, r.Request, r.Scope)

@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"agentgw/config"
+	"agentgw/directory/arp"
 	"agentgw/directory/match"
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
 	"agentgw/directory/store"
+	"agentgw/gatewayd/internal/aaap"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/peering"
@@ -52,8 +54,10 @@ type app struct {
 	lists    newest
 	store    *store.Store
 	registry *registry.Registry
-	amc      *amc.AMC   // nil without the role
-	center   amc.Center // the AMC, wherever it is
+	amc      *amc.AMC     // nil without the role
+	center   amc.Center   // the AMC, wherever it is
+	remote   *aaap.Client // it, when it is on another host
+	members  *aaap.Server // the gateways on other hosts, where this is their AMC
 	agents   *registrar.Registrar
 	relay    *relay.Relay
 	peers    *peering.Peering
@@ -126,15 +130,24 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 // wire makes the packages and hands them to each other. Nothing runs yet.
 func (a *app) wire(ctx context.Context) error {
 	h, l := a.home, a.cfg.Limits
-	if err := a.openAMC(ctx); err != nil {
-		return err
+	gateway := a.cfg.HasRole(config.RoleGateway)
+	if a.cfg.HasRole(config.RoleAMC) {
+		if err := a.openAMC(ctx); err != nil {
+			return err
+		}
+	} else {
+		a.joinAMC()
+	}
+	var gateways registrar.Gateways
+	if a.members != nil { // else the interface would hold a nil pointer
+		gateways = a.members
 	}
 	life := time.Duration(l.MaxSessionS) * time.Second
 	a.agents = registrar.New(registrar.Config{
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
 		Codes: registrar.Codes{Prefix: a.cfg.AIC.Prefix, ARSP: a.cfg.AIC.ARSP, Vendor: a.cfg.AIC.Vendor, Salt: a.cfg.AIC.Salted()},
 		AMC:   a.center, Directory: glue{a.registry, a.store}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
-		EnrolRate: l.EnrolRate, Log: a.log,
+		EnrolRate: l.EnrolRate, Gateways: gateways, NoAgents: !gateway, Log: a.log,
 	})
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
@@ -170,6 +183,11 @@ func (a *app) openAMC(ctx context.Context) (err error) {
 		return err
 	}
 	a.center = a.amc
+	c := a.cfg.AIC
+	a.members = aaap.NewServer(aaap.ServerConfig{
+		AMC: a.amc, Issuer: h.issuer, Trust: a.trust, Statuses: a.statuses, Publish: a.publishKeys, Now: now, Log: a.log,
+		Codes: arp.GatewayCodes{Prefix: c.Prefix, ARSP: c.ARSP, Vendor: c.Vendor, Salt: c.Salted(), Domain: a.cfg.Domain},
+	})
 	if _, err := a.amc.OpenRequests(); err != nil {
 		return err
 	}
@@ -212,7 +230,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	}
 	a.ep, err = endpoint.Open(endpoint.Config{
 		Addr: a.cfg.Listen, StateDir: a.cfg.StateDir, Profile: endpoint.Gateway,
-		Faces:    []endpoint.Face{a.agents.Face(), a.peers.Face()},
+		Faces:    a.faces(),
 		MaxConns: a.cfg.Limits.MaxConnections, HandshakeRate: a.cfg.Limits.HandshakeRate, HandshakeBurst: int(2 * a.cfg.Limits.HandshakeRate),
 		Log: a.log,
 	})
@@ -220,6 +238,43 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		return err
 	}
 	cleanup.Add("close socket", drainTime, a.ep.Close)
+	if a.cfg.HasRole(config.RoleGateway) {
+		if err := a.servePeers(ctx, cleanup, epoch, rows); err != nil {
+			return err
+		}
+	}
+	if a.remote != nil {
+		a.running.Go(func() { a.remote.Run(ctx, a.ep) })
+	}
+	a.running.Go(func() { a.housekeeping(ctx) })
+	a.running.Go(func() { a.spread(ctx) })
+	a.running.Go(func() { a.keepKeys(ctx) })
+	a.running.Go(func() { a.review(ctx) })
+	if a.amc != nil {
+		a.running.Go(func() { a.amc.Run(ctx) })
+	}
+	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
+		a.running.Wait()
+		return nil
+	})
+	socket, err := control.Listen(a.cfg.Control, admin.Handler(a))
+	if err != nil {
+		return err
+	}
+	cleanup.Add("close control socket", drainTime, socket.Close)
+	return nil
+}
+
+// faces are the protocols of this process: an AMC alone speaks to no other domain.
+func (a *app) faces() []endpoint.Face {
+	if !a.cfg.HasRole(config.RoleGateway) {
+		return []endpoint.Face{a.agents.Face()}
+	}
+	return []endpoint.Face{a.agents.Face(), a.peers.Face()}
+}
+
+// servePeers starts what a gateway does with other domains.
+func (a *app) servePeers(ctx context.Context, cleanup *daemon.Cleanup, epoch uint64, rows []peering.Row) error {
 	peersCtx, stopPeers := context.WithCancel(context.WithoutCancel(ctx))
 	peersDone := make(chan struct{})
 	go func() {
@@ -236,23 +291,8 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		return err
 	}
 	a.running.Go(func() { a.publish(ctx) })
-	a.running.Go(func() { a.housekeeping(ctx) })
 	a.running.Go(func() { a.bundles.run(ctx, a.logFetch) })
 	a.running.Go(func() { a.foreign.run(ctx, func(ids []string) { a.agents.RevokePeers(ids, frame.Revoked) }) })
-	a.running.Go(func() { a.spread(ctx) })
-	a.running.Go(func() { a.keepKeys(ctx) })
-	if a.amc != nil {
-		a.running.Go(func() { a.amc.Run(ctx) })
-	}
-	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
-		a.running.Wait()
-		return nil
-	})
-	socket, err := control.Listen(a.cfg.Control, admin.Handler(a))
-	if err != nil {
-		return err
-	}
-	cleanup.Add("close control socket", drainTime, socket.Close)
 	return nil
 }
 

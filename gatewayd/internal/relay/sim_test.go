@@ -110,6 +110,8 @@ func (g *simGateway) Score(_ semreq.Query, r *semreq.Result) uint16 {
 
 func (g *simGateway) Key(string) ([32]byte, bool) { return g.key, true }
 
+func (g *simGateway) Met(string, string, time.Time) {}
+
 func (g *simGateway) Offer(ctx context.Context, _ string, _ Asker, mint func() ([16]byte, []byte, error)) ([]semreq.Endpoint, error) {
 	cti, sat, err := mint()
 	if err != nil {
