@@ -108,9 +108,7 @@ func (g *Gateway) defaults(file string) {
 	if g.Roles == nil {
 		g.Roles = []string{RoleGateway, RoleAMC}
 	}
-	if g.AMC.Deciders == nil {
-		g.AMC.Deciders = []string{"token"}
-	}
+	g.AMC.defaults()
 	g.Log.defaults()
 	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir} {
 		*p = under(file, *p)
