@@ -186,6 +186,7 @@ type Peer struct {
 	Introduces  []string `yaml:"introduces"`  // domains (`*.example` or whole names) whose bundles we take from this peer
 	FirstUse    string   `yaml:"first_use"`   // of a domain that it introduces. auto: believed at first sight; ask: once approved
 	Upstream    bool     `yaml:"upstream"`    // the last resort for requests that no digest matches
+	Explain     bool     `yaml:"explain"`     // tell our agents that the peer refused by its policy, instead of that nothing was found
 }
 
 // CheckBundleURL says whether a domain's bundle may be fetched from a URL: https from a host of the domain, or, in a lab, http from

@@ -392,7 +392,7 @@ func (a *app) peerRows() ([]peering.Row, error) {
 		}
 		row := peering.Row{
 			Domain: f.Domain, Role: f.Role, Addresses: f.Addresses, Bundle: raw, Gateways: f.Gateways, MayQuery: f.MayQuery,
-			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, BundleURL: f.BundleURL,
+			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, Explain: f.Explain, BundleURL: f.BundleURL,
 		}
 		if f.Fingerprint != "" {
 			if row.Fingerprint, err = identity.ParseFingerprint(f.Fingerprint); err != nil {

@@ -178,6 +178,11 @@ func (a absent) Gateway() string    { return a.gateway }
 func (a absent) Domain() string     { return a.p.cfg.Trust.DomainOf(a.gateway) }
 func (a absent) RTT() time.Duration { return 0 }
 
+func (a absent) Explain() bool {
+	r := a.p.row(a.Domain())
+	return r != nil && r.Explain
+}
+
 func (a absent) MayQuery() []string {
 	if r := a.p.row(a.Domain()); r != nil {
 		return r.MayQuery

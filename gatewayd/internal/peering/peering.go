@@ -46,6 +46,7 @@ type Row struct {
 	Introduces  []string
 	AskFirst    bool // what it introduces waits for the operator's approval
 	Upstream    bool
+	Explain     bool   // its refusals are told to our agents as they are
 	BundleURL   string // where newer bundles are fetched; the caller's business
 }
 

@@ -57,6 +57,7 @@ type Neighbour interface {
 	Gateway() string
 	Domain() string
 	MayQuery() []string // scopes that its requests may carry, and ours to it
+	Explain() bool      // its refusals for scope and policy are told to our agents as they are
 	RTT() time.Duration
 	// Ask sends one request on its own stream and waits for the response as long as ctx allows; when ctx ends first, the
 	// stream is reset and the neighbour stops working on it.
