@@ -210,7 +210,7 @@ func TestACSPut(t *testing.T) {
 	}
 	moved := good
 	moved.ACS = []byte(strings.Replace(changed, `"organization":"Pharmacy"`, `"organization":"Chemist"`, 1))
-	if out, err = put(moved); err != nil {
+	if _, err := put(moved); err != nil {
 		t.Errorf("with another provider: %v", err)
 	}
 	g.age(done.AIC, time.Minute)
