@@ -13,6 +13,7 @@ import (
 
 	"agentgw/directory/aic"
 	"agentgw/internal/identity"
+	"agentgw/internal/policy"
 )
 
 // Gateway is gatewayd.yaml.
@@ -212,7 +213,7 @@ func CheckBundleURL(domain, raw string) error {
 // firstUse is the default: who is introduced may look around at once; for more than that the operator is asked.
 func firstUse(mayQuery []string) string {
 	for _, s := range mayQuery {
-		if s != "agw.discover" {
+		if s != policy.ScopeDiscover {
 			return "ask"
 		}
 	}
@@ -267,7 +268,7 @@ func (r *Peer) finish(file string) (*Peer, error) {
 		r.Export = "own"
 	}
 	if r.MayQuery == nil {
-		r.MayQuery = []string{"agw.discover", "acps.skill.invoke:*"}
+		r.MayQuery = policy.Everyday()
 	}
 	if r.FirstUse == "" {
 		r.FirstUse = firstUse(r.MayQuery)

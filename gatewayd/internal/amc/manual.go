@@ -197,7 +197,7 @@ func (a *AMC) Approve(ctx context.Context, id string, scope []string) error {
 	return a.settle(ctx, id, func(p *pending) {
 		p.Verdict, p.Granted = Allow, scope
 		if len(scope) == 0 {
-			p.Granted = []string{policy.ScopeDiscover, policy.ScopeSkillInvoke + "*"}
+			p.Granted = policy.Everyday()
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"agentgw/config"
 	"agentgw/internal/daemon"
 	"agentgw/internal/identity"
+	"agentgw/internal/policy"
 )
 
 // PeerOptions is what `gatewayd peer add` is told.
@@ -201,7 +202,7 @@ func peerYAML(domain, fingerprint string, o PeerOptions) string {
 		fmt.Fprintf(&b, "addresses: [%s]\n", quoted(o.Addresses))
 	}
 	fmt.Fprintf(&b, "bundle: %s.bundle\nfingerprint: %s\n", domain, fingerprint)
-	fmt.Fprintf(&b, "may_query: [\"agw.discover\", \"acps.skill.invoke:*\"]\n")
+	fmt.Fprintf(&b, "may_query: [%s]\n", quoted(policy.Everyday()))
 	export := "own"
 	if o.Transit {
 		export = "transit"
