@@ -58,7 +58,7 @@ func (p *Peering) bundlesFor(domain string) [][]byte {
 }
 
 // onBundle considers a bundle that a neighbour sent: its own newer one, or another domain's that it introduces.
-func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte) error {
+func (p *Peering) onBundle(ctx context.Context, gateway, domain string, raw []byte) error {
 	r := p.row(domain)
 	if r == nil {
 		return nil
@@ -77,6 +77,7 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 			p.cfg.KeepPin(b.Domain, &b.Fingerprint)
 		} // the pin of a domain that is disputed now stays: else a restart would believe whoever speaks first
 	}
+	p.recordBundle(ctx, domain, b, changed, err)
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
 		p.node.BundleAccepted()

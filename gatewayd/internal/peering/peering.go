@@ -57,7 +57,9 @@ type Config struct {
 	KeepPin func(domain string, fingerprint *[32]byte)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
-	Log    *slog.Logger
+	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
+	Audit func(ctx context.Context, kind string, data any) error
+	Log   *slog.Logger
 }
 
 // Peering joins neighbours. Create it with [New], run it with Run.
@@ -153,14 +155,17 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 			gone = append(gone, domain)
 		}
 	}
+	before := p.rows
 	p.rows = next
 	neighbours := p.neighbours()
 	p.mu.Unlock()
+	p.recordRows(ctx, before, rows)
 	for _, domain := range gone {
 		p.cfg.Trust.Forget(domain)
 	}
 	for _, introduced := range p.cfg.Trust.Reconsider(p.introducedBy) {
 		p.cfg.KeepPin(introduced, nil)
+		p.record(ctx, kindDropped, map[string]any{"domain": introduced})
 	}
 	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
 		return err
