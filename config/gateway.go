@@ -21,10 +21,13 @@ type Gateway struct {
 	PeersDir  string   `yaml:"peers_dir"` // one policy row a file, written by `peer add`
 	Lab       bool     `yaml:"lab"`       // admits loopback addresses as endpoints of agents, and lifetimes from a second on
 	Roles     []string `yaml:"roles"`     // gateway, amc; default both
-	AIC       AIC      `yaml:"aic"`
-	AMC       AMC      `yaml:"amc"`
-	Log       Log      `yaml:"log"`
-	Limits    Limits   `yaml:"limits"`
+	// EncryptionKey is the file of an AES key (16, 24 or 32 octets, or as hexadecimal digits) that the directory database is encrypted with;
+	// a systemd credential of the file's base name comes first. A database keeps for life what it was made with.
+	EncryptionKey string `yaml:"encryption_key"`
+	AIC           AIC    `yaml:"aic"`
+	AMC           AMC    `yaml:"amc"`
+	Log           Log    `yaml:"log"`
+	Limits        Limits `yaml:"limits"`
 }
 
 // AIC says how identity codes are made (FORMATS: prefix.version.arsp.vendor.ontology.entity.check).
@@ -85,7 +88,7 @@ func (g *Gateway) defaults(file string) {
 		g.AMC.Deciders = []string{"token"}
 	}
 	g.Log.defaults()
-	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir} {
+	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir, &g.EncryptionKey} {
 		*p = under(file, *p)
 	}
 	if len(g.Advertise) == 0 {
