@@ -22,18 +22,11 @@ func AuditDir(cfg *config.Gateway) string { return filepath.Join(cfg.StateDir, d
 
 // AuditReport is what `gatewayd audit verify` found.
 type AuditReport struct {
-	Dir     string       `json:"dir"`
-	OK      bool         `json:"ok"`
-	Report  audit.Report `json:"report"`
-	Damage  *AuditDamage `json:"damage,omitempty"`
-	Against string       `json:"against"` // what the log was compared with beside itself
-}
-
-// AuditDamage says where a log is not what was written.
-type AuditDamage struct {
-	File string `json:"file,omitempty"`
-	Line int    `json:"line,omitempty"`
-	What string `json:"what"`
+	Dir     string             `json:"dir"`
+	OK      bool               `json:"ok"`
+	Report  audit.Report       `json:"report"`
+	Damage  *audit.DamageError `json:"damage,omitempty"`
+	Against string             `json:"against"` // what the log was compared with beside itself
 }
 
 // VerifyAudit verifies a log of this gateway, or a copy of one. running is what the running gateway knows of it; nil: it does not run, and its
@@ -64,16 +57,11 @@ func VerifyAudit(cfg *config.Gateway, dir string, running *admin.AuditState, log
 	if err == nil && running != nil && sameLog(dir, AuditDir(cfg)) {
 		err = reachesHead(dir, running)
 	}
-	var damage *audit.DamageError
-	switch {
-	case err == nil:
-		out.OK = true
-	case errors.As(err, &damage):
-		out.Damage = &AuditDamage{damage.File, damage.Line, damage.What}
-	default:
-		return nil, err
+	if errors.As(err, &out.Damage) {
+		return out, nil
 	}
-	return out, nil
+	out.OK = err == nil
+	return out, err
 }
 
 // reachesHead compares with the very last line that the gateway has written: nothing at all may be missing.
