@@ -305,7 +305,7 @@ func (w *world) order(aic string, v verb) error {
 // aWhile waits for a random time, and until some answers have been given in it: on a slow disk a gateway that is killed too early brings nobody
 // forward. It is false when the run is over.
 func (w *world) aWhile(r *rand.Rand, over <-chan struct{}) bool {
-	want := w.answers.Load() + int64(r.IntN(24))
+	want := w.answers.Load() + int64(r.IntN(32))
 	end := time.Now().Add(2 * time.Second)
 	wait := time.Duration(1+r.IntN(60)) * time.Millisecond
 	for {
