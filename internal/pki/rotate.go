@@ -23,7 +23,9 @@ const (
 	prepareAt  = 1.0 / 2
 	activateAt = 5.0 / 6
 	askEvery   = 24 * time.Hour
-	rootSettle = time.Hour // the bundle that names a new root has reached everybody by then: it is refreshed every 5 minutes
+	rootSettle = time.Hour // at least, of a new root in the bundles before it counts; a twelfth of lives shorter than half a day
+	refresh    = 5 * time.Minute
+	inFlight   = 2 * time.Second // for the last refresh to arrive
 )
 
 // Action is what a rotation did, or asks for.
@@ -190,16 +192,15 @@ func (c *CA) due(a Action, now time.Time) bool {
 	return true
 }
 
-// activate lets the next issuing CA take over. A root that is new has an hour in which bundles carry it to everybody, unless
-// the old issuing CA has ended meanwhile.
+// activate lets the next issuing CA take over. A root that is new has time in which bundles carry it to everybody, unless the
+// old issuing CA has ended meanwhile.
 func (c *CA) activate(now time.Time) (Event, error) {
 	v := c.view.Load()
 	next, ended := v.next.cert, now.After(v.issuing.cert.NotAfter)
 	if next == nil || partOf(v.issuing.cert, now) < activateAt || now.Before(next.NotBefore) {
 		return Event{}, nil
 	}
-	settle := min(rootSettle, v.issuing.cert.NotAfter.Sub(v.issuing.cert.NotBefore)/12)
-	if root := rootOf(next, v.roots).cert; !ended && len(v.roots) > 1 && now.Before(root.NotBefore.Add(backdate+settle)) {
+	if !ended && !c.settled(v, rootOf(next, v.roots).cert, now) {
 		return Event{}, nil
 	}
 	for _, step := range activation(c.dir, v) {
@@ -208,6 +209,23 @@ func (c *CA) activate(now time.Time) (Event, error) {
 		}
 	}
 	return event(Activated, next), nil
+}
+
+// settled says whether everybody who keeps up knows a root. One that has signed the current issuing CA is known.
+func (c *CA) settled(v *view, root *x509.Certificate, now time.Time) bool {
+	if root.Equal(rootOf(v.issuing.cert, v.roots).cert) {
+		return true
+	}
+	since, known := root.NotBefore.Add(backdate), true
+	if c.opts.Published != nil {
+		since, known = c.opts.Published(root)
+	}
+	every := c.opts.Refresh
+	if every <= 0 {
+		every = refresh
+	}
+	wait := max(min(rootSettle, v.issuing.cert.NotAfter.Sub(v.issuing.cert.NotBefore)/12), 3*every+inFlight)
+	return known && !now.Before(since.Add(wait))
 }
 
 // activation is the steps that replace the issuing CA by the next. The old pair is safe on the disk before the first rename;

@@ -279,6 +279,31 @@ func TestIssuingCAOfANewRootWaitsForTheBundle(t *testing.T) {
 	}
 }
 
+// What counts is when bundles carried the root, and how long others may go on with an old one.
+func TestIssuingCAOfANewRootWaitsForThreeRefreshes(t *testing.T) {
+	f := newFolder(t)
+	o := f.options()
+	var since time.Time
+	o.Refresh, o.Published = time.Hour, func(*x509.Certificate) (time.Time, bool) { return since, !since.IsZero() }
+	c, err := OpenDir(f.dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.now = f.now.Add(310 * day)
+	if _, err := c.NewRoot(f.now); err != nil {
+		t.Fatal(err)
+	}
+	f.rotate(c, 0, Prepared)
+	f.rotate(c, day)
+	since = f.now
+	f.rotate(c, 3*time.Hour)
+	f.rotate(c, time.Minute, Activated)
+	since = time.Time{}
+	f.rotate(c, 60*day, Retired)
+	f.rotate(c, 123*day, Prepared) // the root has signed the current issuing CA: nobody asks for it again
+	f.rotate(c, 123*day, Activated)
+}
+
 // An issuing CA that ended while its follower waited for the bundle is of no use: the follower takes over at once.
 func TestIssuingCAOfANewRootDoesNotWaitWhenTheOldOneEnds(t *testing.T) {
 	f := newFolder(t)
