@@ -14,7 +14,7 @@ import (
 	"agentgw/internal/frame"
 )
 
-// Config is what a Node is made of. Everything but Timers, Limits, OnBundle, Bundles and Log is needed.
+// Config is what a Node is made of. Everything but Timers, Limits, the callbacks about trust and Log is needed.
 type Config struct {
 	Gateway string              // AIC of this gateway
 	Domain  string              // its Agent Autonomous Domain
@@ -32,7 +32,20 @@ type Config struct {
 	// Bundles are the signed bundles to send to a neighbouring domain: our own, and those that we introduce to it. It is
 	// asked when a session is up, and again after BundleAccepted; each bundle is sent once a session.
 	Bundles func(domain string) [][]byte
-	Log     *slog.Logger
+	// OnStatus takes a signed status list that a neighbour sent, like OnBundle. After an accepted one call StatusChanged.
+	OnStatus func(ctx context.Context, gateway, domain string, list []byte) error
+	// Statuses are the signed lists to send to a neighbouring domain: our own issuer's, and those of the domains that we
+	// introduce to it. It is asked when a session is up, and again after StatusChanged; each list is sent once a session.
+	Statuses func(domain string) [][]byte
+	// OnTrustGet answers a TRUST_GET with what may be told to the neighbour and is newer than it holds.
+	OnTrustGet func(gateway, domain string, get *wire.TrustGet) (bundles, statuses [][]byte)
+	// Trust is what the neighbours of a domain are told of what is held here, the own issuer's and theirs; it may not block.
+	Trust func(domain string) []wire.TrustVersion
+	// OnTrustHeld hears what a neighbour says that it holds.
+	OnTrustHeld func(gateway, domain string, held []wire.TrustVersion)
+	// OnUnknownKey hears that digests of a domain came with a key that no accepted bundle names; it may not block.
+	OnUnknownKey func(gateway, domain string)
+	Log          *slog.Logger
 }
 
 // Names that callers of this package need from the machine.
@@ -78,7 +91,7 @@ func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, log: cfg.Log, inbox: make(chan func(), maxInbox), done: make(chan struct{}),
 		sessions: map[uint64]*Session{}, changed: make(chan struct{})}
 	n.machine = replica.New(replica.Config{Gateway: cfg.Gateway, Domain: cfg.Domain, BootID: cfg.BootID, Epoch: cfg.Epoch,
-		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Random: random, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
+		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Trust: cfg.Trust, Random: random, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
 	n.snapshot.Store(n.machine.Snapshot())
 	return n
 }
@@ -230,6 +243,10 @@ func (n *Node) carryOut() {
 			n.log.Info("digest session", "peer", e.Gateway, "from", e.From.String(), "to", e.To.String(), "reason", e.Reason)
 		case replica.Alarm:
 			n.log.Warn("digest alarm", "peer", e.Gateway, "text", e.Text)
+		case replica.UnknownKey:
+			if n.cfg.OnUnknownKey != nil {
+				n.cfg.OnUnknownKey(e.Gateway, e.Domain)
+			}
 		case replica.Changed:
 			n.dirty = true
 		}

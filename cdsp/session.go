@@ -2,7 +2,6 @@ package cdsp
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"sync"
@@ -36,6 +35,7 @@ const (
 	openTimeout    = 5 * time.Second  // a stream must open
 	controlTimeout = 10 * time.Second // a control frame must be written
 	digestTimeout  = 30 * time.Second // a digest frame must be written
+	toldTimeout    = time.Second      // longest wait of digests for what goes before them
 	silence        = 10 * time.Minute // read of a control frame; the hold time ends a silent session long before
 	forever        = 100 * 365 * 24 * time.Hour
 )
@@ -44,8 +44,6 @@ const (
 const (
 	maxControl = 256
 	maxDigest  = 192 // two windows of frames, and what begins and ends a stream
-	maxRelayed = 4096
-	maxBundles = 256 // BUNDLE frames of a neighbour within a minute
 )
 
 // Session is one attached connection.
@@ -58,7 +56,8 @@ type Session struct {
 
 	control chan wire.Message // nil: everything was said, the session ends
 	digest  chan wire.Message
-	relay   chan struct{} // bundles may have to be sent
+	relay   chan struct{} // bundles or status lists may have to be sent
+	told    chan struct{} // closed when those known at the start were handed to the writer
 	up      chan struct{}
 	done    chan struct{}
 
@@ -74,7 +73,7 @@ type Session struct {
 func (n *Node) Attach(ctx context.Context, link Link, domain string, dialled bool) *Session {
 	s := &Session{node: n, link: link, conn: n.conns.Add(1), domain: domain, dialled: dialled,
 		control: make(chan wire.Message, maxControl), digest: make(chan wire.Message, maxDigest), relay: make(chan struct{}, 1),
-		up: make(chan struct{}), done: make(chan struct{}), ending: make(chan struct{})}
+		told: make(chan struct{}), up: make(chan struct{}), done: make(chan struct{}), ending: make(chan struct{})}
 	go s.run(ctx)
 	return s
 }
@@ -134,7 +133,7 @@ func (s *Session) run(caller context.Context) {
 		return
 	}
 	var running sync.WaitGroup
-	for _, f := range []func(context.Context, Stream){s.readControl, s.writeControl, s.readDigests, s.writeDigest, s.sendBundles} {
+	for _, f := range []func(context.Context, Stream){s.readControl, s.writeControl, s.readDigests, s.writeDigest, s.sendTrust} {
 		running.Go(func() { f(ctx, control) })
 	}
 	s.waitForEnd(caller)
@@ -231,7 +230,7 @@ func withCode(code frame.Code, err error) error {
 
 // readControl reads frames until the connection ends.
 func (s *Session) readControl(ctx context.Context, control Stream) {
-	limit := bundleLimit{}
+	in := trustIn{asked: map[string]time.Time{}}
 	for {
 		t, payload, err := control.ReadFrame(silence)
 		if err != nil {
@@ -242,8 +241,8 @@ func (s *Session) readControl(ctx context.Context, control Stream) {
 		if m == nil && err == nil {
 			continue
 		}
-		if b, ok := m.(*wire.Bundle); ok {
-			err = s.takeBundle(ctx, b, &limit)
+		if err == nil {
+			err = s.takeTrust(ctx, m, &in)
 		}
 		if !s.deliver(ctx, m, err, nil) {
 			return
@@ -291,34 +290,6 @@ func (s *Session) deliver(ctx context.Context, m wire.Message, err error, from S
 		n.step(replica.Received{Conn: s.conn, Msg: m, RTT: rtt})
 	})
 	return err == nil && posted == nil
-}
-
-// bundleLimit counts BUNDLE frames of one neighbour.
-type bundleLimit struct {
-	from  time.Time
-	count int
-}
-
-// takeBundle hands a bundle to the trust store. Only frames of an established session count.
-func (s *Session) takeBundle(ctx context.Context, b *wire.Bundle, limit *bundleLimit) error {
-	if now := time.Now(); now.Sub(limit.from) > time.Minute {
-		*limit = bundleLimit{from: now}
-	}
-	if limit.count++; limit.count > maxBundles {
-		return frame.Errorf(frame.Malformed, "more than %d bundles within a minute", maxBundles)
-	}
-	select {
-	case <-s.up:
-	case <-s.ending:
-		return nil
-	}
-	if s.node.cfg.OnBundle == nil {
-		return nil
-	}
-	if err := s.node.cfg.OnBundle(ctx, s.link.RemoteGateway(), s.domain, b.Bundle); err != nil {
-		s.node.log.Warn("trust bundle refused", "peer", s.link.RemoteGateway(), "domain", s.domain, "error", err)
-	}
-	return nil
 }
 
 // writeControl writes queued frames; a nil one ends the session after those before it.
@@ -384,8 +355,17 @@ func (s *Session) readDigest(ctx context.Context, stream Stream) bool {
 	}
 }
 
-// writeDigest writes our digest streams. SYNC_BEGIN starts a new one and abandons the old.
+// writeDigest writes our digest streams. SYNC_BEGIN starts a new one and abandons the old. What the neighbour needs in order to
+// judge digests goes first, as far as streams keep an order; where there is much of it, digests do not wait for all.
 func (s *Session) writeDigest(ctx context.Context, _ Stream) {
+	timer := time.NewTimer(toldTimeout)
+	defer timer.Stop()
+	select {
+	case <-s.told:
+	case <-timer.C:
+	case <-ctx.Done():
+		return
+	}
 	var stream Stream
 	defer func() {
 		if stream != nil {
@@ -424,39 +404,4 @@ func (s *Session) writeDigestFrame(ctx context.Context, stream *Stream, m wire.M
 		return nil // the neighbour stopped this stream; its RESYNC is on the way
 	}
 	return err
-}
-
-// sendBundles sends each bundle once a session, and looks again when bundles changed.
-func (s *Session) sendBundles(ctx context.Context, _ Stream) {
-	sent := map[[32]byte]bool{}
-	for {
-		select {
-		case <-s.relay:
-		case <-ctx.Done():
-			return
-		}
-		if s.node.cfg.Bundles == nil {
-			continue
-		}
-		select {
-		case <-s.up: // BundleAccepted may come before HELLO
-		default:
-			continue
-		}
-		for _, b := range s.node.cfg.Bundles(s.domain) {
-			sum := sha256.Sum256(b)
-			if sent[sum] || len(b) > wire.MaxBundle {
-				continue
-			}
-			if len(sent) == maxRelayed {
-				clear(sent)
-			}
-			sent[sum] = true
-			select {
-			case s.control <- &wire.Bundle{Bundle: b}:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
 }

@@ -65,8 +65,10 @@ const (
 // Deciders that a configuration may name.
 var deciders = []string{"token", "cel", "manual"}
 
-// HasRole says whether this process plays a role.
-func (g *Gateway) HasRole(role string) bool { return slices.Contains(g.Roles, role) }
+// HasRole says whether this process plays a role: both, where none is named.
+func (g *Gateway) HasRole(role string) bool {
+	return len(g.Roles) == 0 || slices.Contains(g.Roles, role)
+}
 
 func (a *AMC) validate(p *problems, g *Gateway) {
 	for i, r := range g.Roles {
@@ -92,6 +94,9 @@ func (a *AMC) validate(p *problems, g *Gateway) {
 	}
 	if a.PKIListen != "" {
 		p.hostPort("amc.pki_listen", a.PKIListen)
+	}
+	if (a.PKIURL == "") != (a.PKIListen == "") && g.HasRole(RoleAMC) {
+		p.add("amc.pki_listen", "pki_url and pki_listen go together: the one is what certificates name, the other what this process serves there")
 	}
 	if len(a.Rules) > 0 && !slices.Contains(a.Deciders, "cel") {
 		p.add("amc.rules", "nobody reads them: add cel to amc.deciders")

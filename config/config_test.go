@@ -77,15 +77,29 @@ func TestPeers(t *testing.T) {
 	if r.Role != "peer" || r.Export != "own" || len(r.MayQuery) != 2 || r.Bundle != filepath.Join(filepath.Dir(path), "peer.bundle") {
 		t.Errorf("%+v", r)
 	}
+	if r.FirstUse != "ask" { // may_query is more than a look around
+		t.Errorf("first_use %q", r.FirstUse)
+	}
+	for text, want := range map[string]string{"may_query: [agw.discover]\n": "auto", "may_query: []\n": "auto", "first_use: auto\n": "auto",
+		"may_query: [agw.discover]\nfirst_use: ask\n": "ask", "bundle_url: https://peer.example/bundle\n": "ask",
+		"bundle_url: https://www.peer.example/b\n": "ask", "bundle_url: http://127.0.0.1:1/b\n": "ask"} {
+		if r, err := LoadPeer(write(t, "peer.yaml", good+text)); err != nil || r.FirstUse != want {
+			t.Errorf("%q: %+v %v, want %s", text, r, err, want)
+		}
+	}
 	for name, c := range map[string]struct{ text, says string }{
-		"role":         {good + "role: friend\n", "role"},
-		"export":       {good + "export: all\n", "export"},
-		"no bundle":    {"domain: peer.example\n", "bundle"},
-		"everything":   {good + "introduces: [\"*\"]\n", "introduces"},
-		"fingerprint":  {good + "fingerprint: abc\n", "sha256:"},
-		"address":      {good + "addresses: [nowhere]\n", "host:port"},
-		"may ask none": {good + "may_query: {}\n", "may_query"},
-		"unknown key":  {good + "introduce: []\n", `did you mean "introduces"`},
+		"plain URL":     {good + "bundle_url: http://peer.example/b\n", "https"},
+		"foreign URL":   {good + "bundle_url: https://evilpeer.example/b\n", "peer.example"},
+		"URL with user": {good + "bundle_url: \"https://a:b@peer.example/b\"\n", "https"},
+		"first use":     {good + "first_use: never\n", "first_use"},
+		"role":          {good + "role: friend\n", "role"},
+		"export":        {good + "export: all\n", "export"},
+		"no bundle":     {"domain: peer.example\n", "bundle"},
+		"everything":    {good + "introduces: [\"*\"]\n", "introduces"},
+		"fingerprint":   {good + "fingerprint: abc\n", "sha256:"},
+		"address":       {good + "addresses: [nowhere]\n", "host:port"},
+		"may ask none":  {good + "may_query: {}\n", "may_query"},
+		"unknown key":   {good + "introduce: []\n", `did you mean "introduces"`},
 	} {
 		if _, err := LoadPeer(write(t, "peer.yaml", c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)

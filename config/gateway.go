@@ -4,9 +4,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"agentgw/internal/identity"
 )
@@ -20,11 +23,13 @@ type Gateway struct {
 	Control   string   `yaml:"control"`   // Unix socket for this daemon's verbs
 	PeersDir  string   `yaml:"peers_dir"` // one policy row a file, written by `peer add`
 	Lab       bool     `yaml:"lab"`       // admits loopback addresses as endpoints of agents, and lifetimes from a second on
-	Roles     []string `yaml:"roles"`     // gateway, amc; default both
-	AIC       AIC      `yaml:"aic"`
-	AMC       AMC      `yaml:"amc"`
-	Log       Log      `yaml:"log"`
-	Limits    Limits   `yaml:"limits"`
+	// AllowPrivate lets what peers name for fetching, such as bundle URLs, lead into private networks
+	AllowPrivate bool     `yaml:"allow_private"`
+	Roles        []string `yaml:"roles"` // gateway, amc; default both
+	AIC          AIC      `yaml:"aic"`
+	AMC          AMC      `yaml:"amc"`
+	Log          Log      `yaml:"log"`
+	Limits       Limits   `yaml:"limits"`
 }
 
 // AIC says how identity codes are made (FORMATS: prefix.version.arsp.vendor.ontology.entity.check).
@@ -148,12 +153,44 @@ type Peer struct {
 	Role        string   `yaml:"role"`        // what the peer is to us: peer, customer, provider
 	Addresses   []string `yaml:"addresses"`   // host:port to dial; empty waits for the peer to dial
 	Bundle      string   `yaml:"bundle"`      // the peer's trust bundle
+	BundleURL   string   `yaml:"bundle_url"`  // where it publishes newer ones; https, on a host of its domain
 	Fingerprint string   `yaml:"fingerprint"` // sha256:… of the key that signed it
 	Gateways    []string `yaml:"gateways"`    // AICs that may speak for the peer; default: all of its bundle
 	MayQuery    []string `yaml:"may_query"`   // scopes that its requests may carry; default agw.discover and acps.skill.invoke:*
 	Export      string   `yaml:"export"`      // own: our digests; transit: also what we learned from others
 	Introduces  []string `yaml:"introduces"`  // domains (`*.example` or whole names) whose bundles we take from this peer
+	FirstUse    string   `yaml:"first_use"`   // of a domain that it introduces. auto: believed at first sight; ask: once approved
 	Upstream    bool     `yaml:"upstream"`    // the last resort for requests that no digest matches
+}
+
+// CheckBundleURL says whether a domain's bundle may be fetched from a URL: https from a host of the domain, or, in a lab, http from
+// a loopback address. An empty one fetches nothing.
+func CheckBundleURL(domain, raw string) error {
+	if raw == "" {
+		return nil
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return fmt.Errorf("%q is no URL", raw)
+	}
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); u.Scheme == "http" && err == nil && ip.IsLoopback() {
+		return nil
+	}
+	if u.Scheme != "https" || u.User != nil || host != domain && !strings.HasSuffix(host, "."+domain) {
+		return fmt.Errorf("%q is not https on %s or a host under it", u.Redacted(), domain)
+	}
+	return nil
+}
+
+// firstUse is the default: who is introduced may look around at once; for more than that the operator is asked.
+func firstUse(mayQuery []string) string {
+	for _, s := range mayQuery {
+		if s != "agw.discover" {
+			return "ask"
+		}
+	}
+	return "auto"
 }
 
 // PeerRoles are what a peer may be to us.
@@ -182,6 +219,20 @@ func LoadPeer(file string) (*Peer, error) {
 	if err := load(file, r); err != nil {
 		return nil, err
 	}
+	return r.finish(file)
+}
+
+// ParsePeer validates the text of a policy row that is to become file.
+func ParsePeer(file string, text []byte) (*Peer, error) {
+	r := &Peer{}
+	if err := decode(file, text, r); err != nil {
+		return nil, err
+	}
+	return r.finish(file)
+}
+
+// finish fills the defaults in and validates.
+func (r *Peer) finish(file string) (*Peer, error) {
 	r.Bundle = under(file, r.Bundle)
 	if r.Role == "" {
 		r.Role = "peer"
@@ -192,7 +243,13 @@ func LoadPeer(file string) (*Peer, error) {
 	if r.MayQuery == nil {
 		r.MayQuery = []string{"agw.discover", "acps.skill.invoke:*"}
 	}
+	if r.FirstUse == "" {
+		r.FirstUse = firstUse(r.MayQuery)
+	}
 	p := &problems{file: file}
+	if r.FirstUse != "ask" && r.FirstUse != "auto" {
+		p.add("first_use", "%q is neither ask nor auto", r.FirstUse)
+	}
 	if !identity.ValidDomain(r.Domain) {
 		p.add("domain", "%q is no lower-case DNS name", r.Domain)
 	}
@@ -209,6 +266,9 @@ func LoadPeer(file string) (*Peer, error) {
 		if _, err := identity.ParseFingerprint(r.Fingerprint); err != nil {
 			p.add("fingerprint", "%v", err)
 		}
+	}
+	if err := CheckBundleURL(r.Domain, r.BundleURL); err != nil {
+		p.add("bundle_url", "%v", err)
 	}
 	for _, a := range r.Addresses {
 		p.hostPort("addresses", a)

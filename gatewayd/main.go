@@ -20,7 +20,6 @@ import (
 	"agentgw/gatewayd/internal/app"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
-	"agentgw/internal/frame"
 )
 
 func main() { os.Exit(run()) }
@@ -31,7 +30,7 @@ type options struct{ *daemon.CLI }
 func run() int {
 	cli, root := daemon.NewCLI("gatewayd", "Agent Gateway for the Internet of Agents")
 	o := &options{cli}
-	root.AddCommand(initCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), agentsCmd(o), keysCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
+	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), bundleCmd(o), agentsCmd(o), keysCmd(o), caCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 
@@ -83,8 +82,41 @@ func initCmd(o *options) *cobra.Command {
 	f.StringVar(&in.StateDir, "state-dir", "", "folder for keys, certificates and the directory (default: state, beside gatewayd.yaml)")
 	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
 	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
-	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents")
+	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents, and lifetimes from a second on")
+	f.StringSliceVar(&in.Roles, "role", nil, "what this process is: gateway, amc (default both; amc alone, and gateways on other hosts join it)")
 	cmd.MarkFlagRequired("domain")
+	return cmd
+}
+
+func joinCmd(o *options) *cobra.Command {
+	var in app.JoinOptions
+	var tokenFile string
+	cmd := &cobra.Command{
+		Use: "join --token-file FILE", Short: "make a gateway of a domain whose AMC is on another host", Args: daemon.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := daemon.ReadSecret(tokenFile, cmd.InOrStdin())
+			if err != nil {
+				return &daemon.UsageError{Err: err}
+			}
+			in.Token = text
+			done, err := app.Join(cmd.Context(), in)
+			if err != nil {
+				return err
+			}
+			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
+				fmt.Fprintf(w, "domain       %s\ngateway      %s\nAMC          %s\nconfig       %s\n\nstart it with:   gatewayd run --config %s\n",
+					done.Domain, done.Gateway, done.AMC, done.Config, done.Config)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&tokenFile, "token-file", "", "file of the token (`gatewayd token create --for gateway` at the AMC), - for standard input")
+	f.StringVar(&in.Dir, "dir", ".", "folder that gets gatewayd.yaml and peers.d")
+	f.StringVar(&in.StateDir, "state-dir", "", "folder for keys, certificates and the directory (default: state, beside gatewayd.yaml)")
+	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
+	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
+	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents, and lifetimes from a second on")
+	cmd.MarkFlagRequired("token-file")
 	return cmd
 }
 
@@ -123,84 +155,11 @@ func tokenCmd(o *options) *cobra.Command {
 	f.DurationVar(&life, "life", 10*time.Minute, "how long it may be used")
 	f.StringSliceVar(&in.Scope, "scope", nil, "what its agent may be granted at most (default agw.discover,acps.skill.invoke:*)")
 	f.StringVar(&in.Note, "note", "", "for whom it is")
+	f.StringVar(&in.For, "for", "agent", "what it enrols: agent, or gateway (a gateway of this domain on another host)")
+	f.StringVar(&in.Gateway, "gateway", "", "AIC of the gateway that the agent shall enrol at (default: this one, or the only one that is attached)")
 	f.StringVar(&in.Vendor, "vendor", "", "vendor code of the AIC (default: from the provider's organisation)")
 	f.StringVar(&in.Ontology, "ontology", "", "ontology serial of the AIC (default: a new one)")
 	return daemon.Group("token", "enrolment tokens", create)
-}
-
-func peerCmd(o *options) *cobra.Command {
-	var in app.PeerOptions
-	add := &cobra.Command{
-		Use: "add --bundle FILE", Short: "trust a peer domain and exchange digests with it", Args: daemon.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.LoadGateway(o.Config)
-			if err != nil {
-				return &daemon.UsageError{Err: err}
-			}
-			done, err := app.AddPeer(cfg, in)
-			if err != nil {
-				return err
-			}
-			if done.Running, err = o.reload(cmd, cfg); err != nil {
-				return err
-			}
-			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
-				fmt.Fprintf(w, "peer %s added in %s\nits bundle is signed by %s: compare it with the peer's operator\n", done.Domain, done.File, done.Fingerprint)
-				if !done.Running {
-					fmt.Fprintln(w, "no gateway is running on this configuration; it will be used at the next start")
-				}
-			})
-		},
-	}
-	f := add.Flags()
-	f.StringVar(&in.Bundle, "bundle", "", "the peer's bundle file (bundle.cbor of its state folder)")
-	f.StringVar(&in.Fingerprint, "fingerprint", "", "sha256:… of the key that signed it, as its operator told you")
-	f.StringSliceVar(&in.Addresses, "address", nil, "host:port of its gateway; without one this gateway waits to be dialled")
-	f.StringVar(&in.Role, "role", "peer", "what the peer is to us: peer, customer or provider")
-	f.BoolVar(&in.Transit, "transit", false, "pass on to it what we learn from others")
-	f.StringSliceVar(&in.Introduces, "introduces", nil, "domains whose bundles we take from it, such as *.example")
-	f.BoolVar(&in.Upstream, "upstream", false, "ask it as the last resort")
-	f.BoolVar(&in.Replace, "replace", false, "write the row anew where there is one: what was edited in it by hand is lost")
-	add.MarkFlagRequired("bundle")
-	ls := &cobra.Command{
-		Use: "list", Short: "neighbours and how they stand", Args: daemon.Args(cobra.NoArgs),
-		RunE: show(o, "/v1/peers", printPeers),
-	}
-	remove := &cobra.Command{
-		Use: "remove DOMAIN", Short: "trust a peer domain no more", Args: daemon.Args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := config.LoadGateway(o.Config)
-			if err != nil {
-				return &daemon.UsageError{Err: err}
-			}
-			if err := app.RemovePeer(cfg, args[0]); err != nil {
-				return err
-			}
-			running, err := o.reload(cmd, cfg)
-			if err != nil {
-				return err
-			}
-			done := map[string]any{"domain": args[0], "running": running}
-			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintf(w, "peer %s removed\n", args[0]) })
-		},
-	}
-	return daemon.Group("peer", "peer domains", add, ls, remove)
-}
-
-// reload has a running gateway read its policy rows again; without one they count at the next start.
-func (o *options) reload(cmd *cobra.Command, cfg *config.Gateway) (running bool, err error) {
-	socket := cfg.Control
-	if o.Control != "" {
-		socket = o.Control
-	}
-	err = control.NewClient(socket).Call(cmd.Context(), "/v1/peers/reload", admin.None{}, &admin.None{})
-	if frame.CodeOf(err) == frame.UpstreamFailed {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("the files are written, but the running gateway does not take them: %w", err)
-	}
-	return true, nil
 }
 
 func agentsCmd(o *options) *cobra.Command {
@@ -403,24 +362,12 @@ func printStatus(w io.Writer, s admin.Status) {
 	printPeers(w, s.Peers)
 	fmt.Fprintln(w)
 	t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")
-	for _, d := range s.Domains {
+	for _, d := range append(s.Domains, s.Pending...) {
 		source := d.Source
 		if len(d.By) > 0 {
 			source += " by " + strings.Join(d.By, ", ")
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\n", d.Domain, source, d.Fingerprint)
-	}
-	t.Flush()
-}
-
-func printPeers(w io.Writer, rows []admin.PeerRow) {
-	t := table(w, "PEER", "ROLE", "STATE", "ACKED", "ENTRIES", "RTT", "LAST ERROR")
-	for _, p := range rows {
-		rtt := "-"
-		if p.State == "up" {
-			rtt = fmt.Sprintf("%d ms", p.RTTMS)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%s\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, rtt, p.Error)
 	}
 	t.Flush()
 }

@@ -136,7 +136,9 @@ func (r *Replica) judgeSignature(now time.Time, s *session, b *batch) error {
 	case frame.OK:
 		return nil
 	case frame.UnknownKey:
-		s.rx.noteUnknown(b.kid)
+		if s.rx.noteUnknown(b.kid) {
+			r.emit(UnknownKey{Gateway: s.peer.gateway, Domain: b.body.Domain})
+		}
 	default:
 		if !tried {
 			s.peer.countForgery(now)

@@ -19,9 +19,12 @@ type Config struct {
 	OEpoch  uint64              // epoch of the own digests, unix milliseconds, persisted before it is handed in
 	Signer  func() frame.Signer // key of use 1, as of now
 	Keys    frame.KeyFunc
-	Random  func() uint64 // nonces and jitter
-	Timers  Timers        // zero fields take the default
-	Limits  Limits
+	// Trust is what HELLO and KEEPALIVE tell a neighbouring domain of the bundles and status lists held here, its own first,
+	// at most [wire.MaxTrust]; nil tells nothing.
+	Trust  func(domain string) []wire.TrustVersion
+	Random func() uint64 // nonces and jitter
+	Timers Timers        // zero fields take the default
+	Limits Limits
 }
 
 // Timers of the protocol.

@@ -51,6 +51,14 @@ type KeysChanged struct{}
 // Leave: one session is about to be ended by us; its neighbour is told to keep our entries for a restart.
 type Leave struct{ Conn uint64 }
 
+// Expel: one gateway is believed no more, such as after its certificate was revoked. Its connections end with the code, and what
+// it told is dropped at once.
+type Expel struct {
+	Gateway string
+	Code    frame.Code
+	Reason  string // ≤ 128 octets, nothing internal: it travels
+}
+
 // Shutdown: the gateway is about to stop; neighbours are told to keep its entries for a restart.
 type Shutdown struct{}
 
@@ -62,6 +70,7 @@ func (SetNeighbours) event() {}
 func (SetOwn) event()        {}
 func (KeysChanged) event()   {}
 func (Leave) event()         {}
+func (Expel) event()         {}
 func (Shutdown) event()      {}
 
 // Effect is something to do. Effects are carried out in their order. The set is closed.
@@ -105,6 +114,12 @@ type Transition struct {
 // Changed: the tables or a neighbour's standing changed.
 type Changed struct{}
 
+// UnknownKey: entries of a neighbour were refused for a key that no accepted bundle names. Domain is what the batch claims.
+type UnknownKey struct {
+	Gateway string
+	Domain  string
+}
+
 // Alarm: somebody must look at a neighbour.
 type Alarm struct {
 	Gateway string
@@ -117,4 +132,5 @@ func (Close) effect()      {}
 func (Up) effect()         {}
 func (Transition) effect() {}
 func (Changed) effect()    {}
+func (UnknownKey) effect() {}
 func (Alarm) effect()      {}

@@ -41,13 +41,16 @@ type receiver struct {
 // maxUnknown bounds the keys that a bundle may bring later; one is enough to ask for everything anew.
 const maxUnknown = 64
 
-func (rx *receiver) noteUnknown(kid frame.KeyID) {
+// noteUnknown remembers a key; it says whether the key is new among those of this stream.
+func (rx *receiver) noteUnknown(kid frame.KeyID) bool {
 	if rx.unknown == nil {
 		rx.unknown = map[frame.KeyID]bool{}
 	}
-	if len(rx.unknown) < maxUnknown {
-		rx.unknown[kid] = true
+	if len(rx.unknown) == maxUnknown || rx.unknown[kid] {
+		return false
 	}
+	rx.unknown[kid] = true
+	return true
 }
 
 func (rx *receiver) nack(n wire.Nack) {

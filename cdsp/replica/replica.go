@@ -79,6 +79,13 @@ func (r *Replica) Step(now time.Time, ev Event) error {
 		if s := r.sessions[e.Conn]; s != nil {
 			r.leave(s)
 		}
+	case Expel:
+		if p := r.peers[e.Gateway]; p != nil {
+			r.closeAll(now, p, e.Code, e.Reason)
+			r.purge(now, p)
+			p.cookie = nil
+			r.changed = true
+		}
 	case Shutdown:
 		r.eachSession(r.leave)
 	}

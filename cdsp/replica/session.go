@@ -46,7 +46,7 @@ func (r *Replica) sweepPeers() {
 		return
 	}
 	r.eachPeer(func(p *peer) {
-		if p.session == nil && p.open == 0 && len(p.in) == 0 {
+		if p.session == nil && p.open == 0 && len(p.in) == 0 && len(p.flips) == 0 && p.heldUntil.IsZero() {
 			delete(r.peers, p.gateway)
 		}
 	})
@@ -72,6 +72,11 @@ type peer struct {
 	lastRefusal  frame.Code
 	resyncs      []time.Time // for differing tables, within the last hour
 	limitAlarmed bool
+
+	boots     []wire.ID16   // of its last HELLOs, the newest last
+	flips     []time.Time   // when it changed, within the last minute
+	heldUntil time.Time     // two gateways with its identity: none is accepted before
+	skew      time.Duration // how far its clock was ahead of ours at its last HELLO
 }
 
 // session is one connection to a neighbour.
@@ -113,6 +118,11 @@ func (r *Replica) connected(now time.Time, e Connected) {
 		p = &peer{gateway: e.Gateway, row: row, in: map[Ref]*route{}}
 		r.peers[e.Gateway] = p
 	}
+	if now.Before(p.heldUntil) {
+		r.emit(Close{Conn: e.Conn, Code: frame.Collision, Reason: twinReason})
+		return
+	}
+	p.heldUntil = time.Time{}
 	if p.open >= maxOpen {
 		r.emit(Close{Conn: e.Conn, Code: frame.Collision, Reason: "too many connections"})
 		return
@@ -145,8 +155,17 @@ func (r *Replica) helloTo(now time.Time, s *session) *wire.Hello {
 		HoldMS: ms(r.cfg.Timers.Hold), RestartMS: ms(r.cfg.Timers.Restart), Role: p.row.Role.Opposite(),
 		Limits: wire.Limits{MaxEntries: uint64(l.PeerEntries), MaxBytes: uint64(l.PeerBytes), MaxEntry: wire.MaxItem,
 			MaxInflight: uint64(l.Inflight)},
-		Cookie: p.cookie, Now: uint64(now.Unix()), Sess: s.tx.sess,
+		Cookie: p.cookie, Now: uint64(now.Unix()), Sess: s.tx.sess, Trust: r.trustTold(p),
 	}
+}
+
+// trustTold is what a neighbour learns of what is held here.
+func (r *Replica) trustTold(p *peer) []wire.TrustVersion {
+	if r.cfg.Trust == nil {
+		return nil
+	}
+	told := r.cfg.Trust(p.row.Domain)
+	return told[:min(len(told), wire.MaxTrust)]
 }
 
 func ms(d time.Duration) uint64 { return uint64(d / time.Millisecond) }
@@ -183,7 +202,7 @@ func (r *Replica) received(now time.Time, s *session, m wire.Message) {
 		r.onEntries(now, s, m)
 	case *wire.SyncEnd:
 		r.onSyncEnd(now, s, m)
-	case *wire.Bundle: // the shell hands bundles to the trust store; here they only prove life
+	case *wire.Bundle, *wire.Status, *wire.TrustGet: // the shell hands them to the trust store; here they only prove life
 	}
 }
 
@@ -198,7 +217,14 @@ func (r *Replica) undecodable(now time.Time, s *session, err error) {
 
 func (r *Replica) onHello(now time.Time, s *session, h *wire.Hello) {
 	if code, reason := r.judgeHello(now, s.peer, h); code != frame.OK {
+		if code == frame.ClockSkew {
+			r.alarm(s.peer.gateway, "%s: compare both with a time server", reason)
+		}
 		r.close(now, s, code, reason)
+		return
+	}
+	if s.peer.noteBoot(now, h.BootID) {
+		r.holdTwins(now, s.peer)
 		return
 	}
 	s.hello = h
@@ -213,7 +239,6 @@ func (r *Replica) onHello(now time.Time, s *session, h *wire.Hello) {
 }
 
 func (r *Replica) judgeHello(now time.Time, p *peer, h *wire.Hello) (frame.Code, string) {
-	skew := time.Duration(now.Unix()-int64(min(h.Now, 1<<40))) * time.Second
 	switch {
 	case h.Versions.Min > wire.Version || h.Versions.Max < wire.Version:
 		return frame.Version, "no version in common"
@@ -221,8 +246,9 @@ func (r *Replica) judgeHello(now time.Time, p *peer, h *wire.Hello) (frame.Code,
 		return frame.IdentityMismatch, "HELLO names another gateway than its certificate"
 	case h.Role != p.row.Role:
 		return frame.Policy, fmt.Sprintf("roles do not match: %v here, %v there", p.row.Role, h.Role)
-	case skew.Abs() > r.cfg.Timers.ClockSkew:
-		return frame.ClockSkew, "clocks differ by more than 120 s"
+	}
+	if p.noteClock(now, h); p.skew.Abs() > r.cfg.Timers.ClockSkew {
+		return frame.ClockSkew, skewReason(now, p, r.cfg.Timers.ClockSkew)
 	}
 	return frame.OK, ""
 }
@@ -255,7 +281,7 @@ func (r *Replica) becomeUp(now time.Time, s *session) {
 
 func (r *Replica) sendKeepalive(now time.Time, s *session) {
 	m := wire.Keepalive{Epoch: s.peer.row.exportEpoch(r.cfg.Epoch), RIBSeq: r.lowWater(s), Applied: s.rx.applied,
-		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime}
+		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime, Trust: r.trustTold(s.peer)}
 	if s.tx.settled() {
 		hash := s.tx.hash
 		m.TableHash = &hash

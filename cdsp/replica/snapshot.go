@@ -34,6 +34,8 @@ type NeighbourStatus struct {
 	Nacked      uint64 // entries of it that we refused
 	Forged      uint64 // batches of it that did not verify
 	RTT         time.Duration
+	Skew        time.Duration // how far its clock was ahead of ours at its last HELLO
+	HeldUntil   time.Time     // two gateways seem to have its identity: none is accepted before
 }
 
 // Entry is one key as it stands: the newest version, over the best route.
@@ -74,7 +76,7 @@ func (r *Replica) Snapshot() *Snapshot {
 
 func (p *peer) status(r *Replica) NeighbourStatus {
 	st := NeighbourStatus{Domain: p.row.Domain, Gateway: p.gateway, Role: p.row.Role, Received: len(p.in), Refused: p.refused,
-		LastRefusal: p.lastRefusal, Nacked: p.nacked, Forged: p.badTotal}
+		LastRefusal: p.lastRefusal, Nacked: p.nacked, Forged: p.badTotal, Skew: p.skew, HeldUntil: p.heldUntil}
 	switch s := p.session; {
 	case s != nil:
 		st.State, st.Since, st.Acked, st.Synced = s.state, s.since, s.tx.settled(), s.rx.phase == rxLive

@@ -22,5 +22,6 @@ const (
 	MaxTrust    = 8  // bundles that a HELLO or KEEPALIVE names
 	MaxMessage  = 64 // text of a nack or GOODBYE
 	MaxBundle   = 60 << 10
-	minAlive    = 48 // octets of a KEEPALIVE frame: smaller packets cannot provoke a stateless reset (RFC 9000, section 10.3)
+	MaxStatus   = 48 << 10 // one part of a list
+	minAlive    = 48       // octets of a KEEPALIVE frame: smaller packets cannot provoke a stateless reset (RFC 9000, section 10.3)
 )

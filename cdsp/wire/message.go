@@ -48,8 +48,12 @@ func newMessage(t frame.Type) Message {
 		return &Goodbye{}
 	case frame.Keepalive:
 		return &Keepalive{}
+	case frame.StatusFrame:
+		return &Status{}
 	case frame.BundleFrame:
 		return &Bundle{}
+	case frame.TrustGet:
+		return &TrustGet{}
 	case frame.SyncBegin:
 		return &SyncBegin{}
 	case frame.Entries:

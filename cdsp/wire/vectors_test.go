@@ -82,7 +82,9 @@ func vectors(t testing.TB) []vector {
 		{"RESYNC", &Resync{Mode: ModeFull, Reason: frame.SeqGap}},
 		{"GOODBYE", &Goodbye{Kind: LeaveRestart, RestartMS: 120000, Code: frame.Shutdown, Msg: "restart"}},
 		{"KEEPALIVE", alive},
+		{"STATUS", &Status{List: []byte{0xd2, 0x84}}},
 		{"BUNDLE", &Bundle{Bundle: []byte{0xd2, 0x84}}},
+		{"TRUST_GET", &TrustGet{Domain: "one.example", Issuer: gw, BundleSeq: 2, StatusSeq: 7}},
 		{"SYNC_BEGIN", &SyncBegin{Sess: fill8(5), Mode: ModeFull, Epoch: fill8(1), Target: 9}},
 		{"ENTRIES", &Entries{Seq: 1, RIBSeq: 9, Batches: [][]byte{batch}, Entries: []cbor.RawMessage{
 			mustEntry(t, Entry{Op: OpPut, Batch: BatchHash(batch), Path: []string{"one.example"}, Attrs: Attrs{HopsLeft: 3}}),
@@ -335,6 +337,10 @@ func TestMessageRefused(t *testing.T) {
 		"nacks":           &Ack{Nacks: make([]Nack, 257)},
 		"nack message":    &Ack{Nacks: []Nack{{Msg: strings.Repeat("x", 65)}}},
 		"empty bundle":    &Bundle{},
+		"empty list":      &Status{},
+		"large list":      &Status{List: make([]byte, MaxStatus+1)},
+		"no domain":       &TrustGet{Issuer: gw},
+		"long issuer":     &TrustGet{Domain: "one.example", Issuer: strings.Repeat("A", MaxAIC+1)},
 		"padding":         &Keepalive{Pad: make([]byte, 49)},
 	} {
 		payload, err := frame.Marshal(m)

@@ -199,7 +199,7 @@ func (w *world) peerGateways(ctx context.Context) error {
 		}
 		w.relays = append(w.relays, r)
 		jobs = append(jobs, func() error {
-			if err := w.addPeer(ctx, dialer, target, "--address", r.addr(), "--role", "provider", "--introduces", "*.example"); err != nil {
+			if err := w.addPeer(ctx, dialer, target, "--address", r.addr(), "--role", "provider", "--introduces", "*.example", "--first-use", "auto"); err != nil {
 				return err
 			}
 			return w.addPeer(ctx, target, dialer, "--role", "customer", "--transit")

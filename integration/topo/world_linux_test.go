@@ -175,7 +175,7 @@ func (w *world) startGateways() {
 	bundle := func(n *node) string { return filepath.Join(n.dir, "state", "bundle.cbor") }
 	for n, transit := range map[*node]string{w.ag1: "10.88.13.3", w.ag2: "10.88.32.3"} {
 		w.ag3.must("peer", "add", "--bundle", bundle(n), "--role", "customer", "--transit")
-		n.must("peer", "add", "--bundle", bundle(w.ag3), "--role", "provider", "--address", transit+listen, "--introduces", "*.example")
+		n.must("peer", "add", "--bundle", bundle(w.ag3), "--role", "provider", "--address", transit+listen, "--introduces", "*.example", "--first-use", "auto")
 	}
 	for _, n := range []*node{w.ag3, w.ag1, w.ag2} {
 		n.start()

@@ -38,6 +38,22 @@ func AICOf(leaf *x509.Certificate) (aic.AIC, error) {
 	return id, nil
 }
 
+// Life is how long a certificate was issued for: its beginning lies back by [NotBeforeSlack], for the clocks of others.
+func Life(leaf *x509.Certificate) time.Duration {
+	return max(leaf.NotAfter.Sub(leaf.NotBefore)-NotBeforeSlack, 0)
+}
+
+// HalfLife is when half of a certificate's life is over, and its successor is due.
+func HalfLife(leaf *x509.Certificate) time.Time { return leaf.NotAfter.Add(-Life(leaf) / 2) }
+
+// Serial is a certificate's serial number as status lists name it, 16 octets; nil when it has more, as none of ours has.
+func Serial(leaf *x509.Certificate) []byte {
+	if leaf.SerialNumber == nil || leaf.SerialNumber.Sign() < 0 || leaf.SerialNumber.BitLen() > 128 {
+		return nil
+	}
+	return leaf.SerialNumber.FillBytes(make([]byte, 16))
+}
+
 // checkLeaf is what must hold of any leaf beside its chain.
 func checkLeaf(leaf *x509.Certificate, now time.Time) error {
 	switch {

@@ -102,6 +102,19 @@ func SignStatus(l StatusList, s frame.Signer) ([][]byte, error) {
 	return out, nil
 }
 
+// PeekStatus is the domain that a signed list claims to be of, unverified; "" when it cannot be read.
+func PeekStatus(raw []byte) string {
+	signed, err := frame.ParseSigned(raw)
+	if err != nil {
+		return ""
+	}
+	var l StatusList
+	if frame.Unmarshal(signed.Payload, &l) != nil || !ValidDomain(l.Domain) {
+		return ""
+	}
+	return l.Domain
+}
+
 // OpenStatus verifies a signed list on its own: form, limits, and that the issuer of the bundle that owns the key has signed
 // it. Codes: 04, 0C, 12 (a clock is wrong), 24, 2B (unknown key).
 func OpenStatus(raw []byte, trust *Trust, now time.Time) (*StatusList, error) {

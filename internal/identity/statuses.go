@@ -52,6 +52,15 @@ func NewStatuses(trust *Trust, now func() time.Time) *Statuses {
 	return &Statuses{trust: trust, now: now, issuers: map[string]*issuerStatus{}}
 }
 
+// Open verifies a list as [Statuses.Apply] would, and takes nothing.
+func (s *Statuses) Open(raw []byte) (*StatusList, error) { return OpenStatus(raw, s.trust, s.now()) }
+
+// Due says whether a newer list of an issuer should be here by now, or none ever was.
+func (s *Statuses) Due(issuer string) bool {
+	seq, next := s.Held(issuer)
+	return seq == 0 || s.now().After(next)
+}
+
 // Apply takes one signed list, or a part of one. An older one changes nothing and is no error. A delta over a list that is
 // not held is refused with 21: ask for the full one. Other codes are those of [OpenStatus], and 10 when too much is known.
 func (s *Statuses) Apply(raw []byte) (StatusChange, error) {

@@ -23,9 +23,10 @@ type Trust struct {
 	now  func() time.Time
 	view atomic.Pointer[[]*Accepted] // immutable; replaced whole
 
-	mu       sync.Mutex          // serialises writers; guards the rest
-	disputed map[string][]string // domain that two introducers describe differently -> who they are
-	pins     map[string][32]byte // fingerprint under which an introduced domain was first accepted
+	mu       sync.Mutex           // serialises writers; guards the rest
+	disputed map[string][]string  // domain that two introducers describe differently -> who they are
+	pins     map[string][32]byte  // fingerprint under which an introduced domain was first accepted
+	pending  map[string]*Accepted // introduced, and waiting for the operator's approval
 }
 
 // NewTrust starts a set with the domain's own bundle.
@@ -35,7 +36,7 @@ func NewTrust(own []byte, now func() time.Time) (*Trust, error) {
 		return nil, fmt.Errorf("own bundle: %w", err)
 	}
 	a.Source = Own
-	t := &Trust{now: now, disputed: map[string][]string{}, pins: map[string][32]byte{}}
+	t := &Trust{now: now, disputed: map[string][]string{}, pins: map[string][32]byte{}, pending: map[string]*Accepted{}}
 	t.view.Store(&[]*Accepted{a})
 	return t, nil
 }
@@ -124,6 +125,7 @@ func (t *Trust) Configure(raw []byte, pin [32]byte) (*Accepted, error) {
 	}
 	delete(t.disputed, a.Domain)
 	delete(t.pins, a.Domain)
+	delete(t.pending, a.Domain)
 	t.put(a)
 	return a, nil
 }
@@ -158,29 +160,49 @@ func (t *Trust) Renew(raw []byte) (changed bool, err error) {
 // name; `*` alone is no pattern). An own, configured or disputed domain and a known prefix are out of its reach. When two
 // introducers describe one domain differently, neither is believed. Refusals carry [frame.TrustDenied].
 func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed bool, err error) {
+	changed, _, err = t.introduce(raw, by, patterns, false)
+	return changed, err
+}
+
+func (t *Trust) introduce(raw []byte, by string, patterns []string, ask bool) (changed, held bool, err error) {
 	a, err := ParseBundle(raw)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	if !mayIntroduce(patterns, a.Domain) {
-		return false, frame.Errorf(frame.TrustDenied, "%s may not introduce %s: its policy row does not say so", by, a.Domain)
+	if !MayIntroduce(patterns, a.Domain) {
+		return false, false, frame.Errorf(frame.TrustDenied, "%s may not introduce %s: its policy row does not say so", by, a.Domain)
 	}
 	a.Source, a.By = Introduced, []string{by}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if who, ok := t.disputed[a.Domain]; ok {
-		return false, frame.Errorf(frame.TrustDenied, "bundle of %s is disputed by its introducers %s: configure it by hand", a.Domain, strings.Join(who, ", "))
+		return false, false, frame.Errorf(frame.TrustDenied, "bundle of %s is disputed by its introducers %s: configure it by hand", a.Domain, strings.Join(who, ", "))
 	}
-	held := t.Domain(a.Domain)
+	if known := t.Domain(a.Domain); known != nil {
+		changed, err = t.introduceAgain(known, a)
+		return changed, false, err
+	}
 	switch pin, pinned := t.pins[a.Domain]; {
-	case held == nil:
-		if !pinned && len(t.All())+len(t.disputed)+len(t.pins) > 2*maxIntroduced {
-			return false, frame.Errorf(frame.LimitExceeded, "more than %d domains are known", maxIntroduced)
-		}
-		if pinned && pin != a.Fingerprint {
-			return false, frame.Errorf(frame.TrustDenied, "bundle of %s is signed by %s, it was first introduced under %s: configure it by hand",
-				a.Domain, FingerprintText(a.Fingerprint), FingerprintText(pin))
-		}
+	case pinned && pin != a.Fingerprint:
+		return false, false, frame.Errorf(frame.TrustDenied, "bundle of %s is signed by %s, it was first introduced under %s: configure it by hand",
+			a.Domain, FingerprintText(a.Fingerprint), FingerprintText(pin))
+	case !pinned && len(t.All())+len(t.disputed)+len(t.pins) > 2*maxIntroduced:
+		return false, false, frame.Errorf(frame.LimitExceeded, "more than %d domains are known", maxIntroduced)
+	case !pinned && ask:
+		held, err = t.hold(a)
+		return false, held, err
+	}
+	if waits := t.pending[a.Domain]; waits != nil && waits.Fingerprint != a.Fingerprint {
+		return false, false, t.disagree(waits, a)
+	}
+	changed, err = t.accept(a)
+	return changed, false, err
+}
+
+// introduceAgain considers an introduction of a domain that is believed already; the caller holds the lock.
+func (t *Trust) introduceAgain(held, a *Accepted) (changed bool, err error) {
+	by := a.By[0]
+	switch {
 	case held.Source != Introduced:
 		return false, nil // own and configured bundles are the operator's word
 	case slices.Equal(held.By, a.By) && held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
@@ -196,21 +218,26 @@ func (t *Trust) Introduce(raw []byte, by string, patterns []string) (changed boo
 			t.put(&again)
 		}
 		return false, nil
-	default:
-		if err := succeeds(held, a); err != nil {
-			return false, err
-		}
-		a.By = held.By
-		if !slices.Contains(a.By, by) {
-			a.By = append(slices.Clone(held.By), by)
-		}
 	}
+	if err := succeeds(held, a); err != nil {
+		return false, err
+	}
+	a.By = held.By
+	if !slices.Contains(a.By, by) {
+		a.By = append(slices.Clone(held.By), by)
+	}
+	return t.accept(a)
+}
+
+// accept believes an introduction; the caller holds the lock.
+func (t *Trust) accept(a *Accepted) (changed bool, err error) {
 	if err := t.disjoint(a, 0); err != nil {
 		return false, err
 	}
 	if _, pinned := t.pins[a.Domain]; !pinned {
 		t.pins[a.Domain] = a.Fingerprint
 	}
+	delete(t.pending, a.Domain)
 	t.put(a)
 	return true, nil
 }
@@ -228,11 +255,12 @@ func (t *Trust) Forget(domain string) {
 func (t *Trust) Reconsider(may func(by string) (patterns []string)) (gone []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.reconsiderPending(may)
 	for _, a := range t.All()[1:] {
 		if a.Source != Introduced {
 			continue
 		}
-		left := slices.DeleteFunc(slices.Clone(a.By), func(by string) bool { return !mayIntroduce(may(by), a.Domain) })
+		left := slices.DeleteFunc(slices.Clone(a.By), func(by string) bool { return !MayIntroduce(may(by), a.Domain) })
 		switch {
 		case len(left) == 0:
 			t.drop(a.Domain)
@@ -247,7 +275,8 @@ func (t *Trust) Reconsider(may func(by string) (patterns []string)) (gone []stri
 	return gone
 }
 
-func mayIntroduce(patterns []string, domain string) bool {
+// MayIntroduce says whether the patterns of a policy row cover a domain.
+func MayIntroduce(patterns []string, domain string) bool {
 	for _, p := range patterns {
 		if p == domain {
 			return true
@@ -328,7 +357,7 @@ type Peer struct {
 	Domain string
 	Bundle *Accepted
 	SPKI   [32]byte // SHA-256 of the DER SubjectPublicKeyInfo
-	Serial []byte   // of the certificate, 16 bytes; nil for one of another size, which no AMC has issued
+	Serial []byte   // of the certificate, as status lists name it; nil where they cannot
 }
 
 // VerifyChain verifies a certificate chain by the AIC that it names, under the roots of the one domain that owns the AIC.
@@ -355,11 +384,7 @@ func (t *Trust) VerifyChain(chain []*x509.Certificate, usage x509.ExtKeyUsage) (
 	if _, err := leaf.Verify(opts); err != nil {
 		return Peer{}, frame.Errorf(frame.TrustDenied, "certificate of %s is not of its domain %s: %w", id, b.Domain, err)
 	}
-	peer := Peer{AIC: id, Domain: b.Domain, Bundle: b, SPKI: sha256.Sum256(leaf.RawSubjectPublicKeyInfo)}
-	if leaf.SerialNumber.Sign() > 0 && leaf.SerialNumber.BitLen() <= 128 {
-		peer.Serial = leaf.SerialNumber.FillBytes(make([]byte, 16))
-	}
-	return peer, nil
+	return Peer{AIC: id, Domain: b.Domain, Bundle: b, SPKI: sha256.Sum256(leaf.RawSubjectPublicKeyInfo), Serial: Serial(leaf)}, nil
 }
 
 // Verify makes the judgement of a handshake: the chain by AIC, then the role that the caller demands of the peer.

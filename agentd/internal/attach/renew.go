@@ -35,7 +35,7 @@ func (c *Client) keepFresh(ctx context.Context) {
 		}
 		err := c.renew(ctx)
 		leaf = c.Certificate().Leaf
-		life := leaf.NotAfter.Sub(leaf.NotBefore)
+		life := identity.Life(leaf)
 		if err == nil {
 			c.setRefused(nil)
 			due, retry = renewAt(leaf), min(renewRetryMin, life/20)
@@ -84,8 +84,7 @@ func sleepUntil(ctx context.Context, due time.Time) error {
 }
 
 func renewAt(leaf *x509.Certificate) time.Time {
-	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	return leaf.NotBefore.Add(life/2 + time.Duration((mrand.Float64()-0.5)*0.2*float64(life/2)))
+	return identity.HalfLife(leaf).Add(time.Duration((mrand.Float64() - 0.5) * 0.2 * float64(identity.Life(leaf)/2)))
 }
 
 // Renewal is a credential that takes the place of the one before.

@@ -22,10 +22,12 @@ type Gateway interface {
 	Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error)
 	ReloadPeers(ctx context.Context) error
 	Withdraw(ctx context.Context, r WithdrawRequest) error
+	Trust
 	SetStanding(ctx context.Context, r StandingRequest) error
 	Pending() ([]amc.PendingRequest, error)
 	Decide(ctx context.Context, r DecideRequest) error
 	RotateKeys(ctx context.Context) error
+	ReloadCA(ctx context.Context) error
 }
 
 // Status is `gatewayd status`.
@@ -40,7 +42,8 @@ type Status struct {
 	Attached int        `json:"attached"` // of these, here now
 	Peers    []PeerRow  `json:"peers"`
 	Requests Requests   `json:"requests"`
-	Domains  []TrustRow `json:"domains"` // whose word this gateway takes
+	Domains  []TrustRow `json:"domains"`           // whose word this gateway takes
+	Pending  []TrustRow `json:"pending,omitempty"` // introduced domains that wait for approval
 }
 
 // Requests counts since the start.
@@ -67,6 +70,7 @@ type PeerRow struct {
 	Acked   bool   `json:"acked"` // the peer has applied all that we have for it
 	Entries int    `json:"entries"`
 	RTTMS   int64  `json:"rtt_ms,omitempty"`
+	ClockS  int64  `json:"clock_ahead_s"` // how far its clock is ahead of ours, by its last HELLO
 	Error   string `json:"error,omitempty"`
 }
 
@@ -95,9 +99,11 @@ type DigestRow struct {
 
 // TokenRequest asks for an enrolment token.
 type TokenRequest struct {
-	LifeS int64    `json:"life_s,omitempty"`
-	Scope []string `json:"scope,omitempty"`
-	Note  string   `json:"note,omitempty"`
+	LifeS   int64    `json:"life_s,omitempty"`
+	Scope   []string `json:"scope,omitempty"`
+	Note    string   `json:"note,omitempty"`
+	For     string   `json:"for,omitempty"`     // agent (default) or gateway
+	Gateway string   `json:"gateway,omitempty"` // AIC of the one that an agent shall enrol at; default this one
 	// Vendor and Ontology fix these codes of the AIC that it brings; empty leaves them to the gateway.
 	Vendor   string `json:"vendor,omitempty"`
 	Ontology string `json:"ontology,omitempty"`
@@ -147,6 +153,7 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/agents/withdraw", control.Handle(func(ctx context.Context, r WithdrawRequest) (None, error) {
 		return None{}, g.Withdraw(ctx, r)
 	}))
+	handleTrust(mux, g)
 	mux.HandleFunc("POST /v1/agents/standing", control.Handle(func(ctx context.Context, r StandingRequest) (None, error) {
 		return None{}, g.SetStanding(ctx, r)
 	}))
@@ -154,6 +161,7 @@ func Handler(g Gateway) http.Handler {
 		l, err := g.Pending()
 		return list(l), err
 	}))
+	mux.HandleFunc("POST /v1/ca/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadCA(ctx) }))
 	mux.HandleFunc("POST /v1/keys/rotate", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.RotateKeys(ctx) }))
 	mux.HandleFunc("POST /v1/agents/decide", control.Handle(func(ctx context.Context, r DecideRequest) (None, error) {
 		return None{}, g.Decide(ctx, r)

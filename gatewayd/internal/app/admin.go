@@ -2,10 +2,10 @@ package app
 
 import (
 	"context"
-	"net"
-	"strconv"
+	"strings"
 	"time"
 
+	"agentgw/config"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
@@ -30,6 +30,11 @@ func (a *app) Status() admin.Status {
 	for _, b := range a.trust.All() {
 		s.Domains = append(s.Domains, admin.TrustRow{
 			Domain: b.Domain, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
+		})
+	}
+	for _, b := range a.trust.Pending() {
+		s.Pending = append(s.Pending, admin.TrustRow{
+			Domain: b.Domain, Source: "pending", By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
 		})
 	}
 	return s
@@ -58,7 +63,7 @@ func (a *app) Peers() []admin.PeerRow {
 	for _, p := range a.peers.Status() {
 		rows = append(rows, admin.PeerRow{
 			Domain: p.Domain, Gateway: p.Gateway, Role: p.Role, State: p.State, Acked: p.Acked, Entries: p.Entries,
-			RTTMS: p.RTT.Milliseconds(), Error: p.Err,
+			RTTMS: p.RTT.Milliseconds(), ClockS: int64(p.Skew.Seconds()), Error: p.Err,
 		})
 	}
 	return rows
@@ -77,25 +82,48 @@ func (a *app) Digests() []admin.DigestRow {
 
 // CreateToken implements admin.Gateway.
 func (a *app) CreateToken(ctx context.Context, r admin.TokenRequest) (admin.TokenAnswer, error) {
-	spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey)
+	var class uint8 = amc.ClassAgent
+	if r.For == "gateway" {
+		class = amc.ClassGateway
+	}
+	spki, addresses, only, err := a.whereTo(r)
 	if err != nil {
 		return admin.TokenAnswer{}, err
 	}
+	if a.amc == nil {
+		return admin.TokenAnswer{}, frame.Errorf(frame.State, "this gateway has no AMC role: the AMC's own host makes its tokens (`gatewayd token create --gateway %s` there)", a.home.gateway)
+	}
 	secret, expires, err := a.amc.CreateToken(ctx, amc.TokenOptions{
-		Life: time.Duration(r.LifeS) * time.Second, Scope: r.Scope, Note: r.Note, Vendor: r.Vendor, Ontology: r.Ontology,
+		Life: time.Duration(r.LifeS) * time.Second, Scope: r.Scope, Note: r.Note, Vendor: r.Vendor, Ontology: r.Ontology, Class: class, Gateway: only,
 	})
 	if err != nil {
 		return admin.TokenAnswer{}, err
 	}
-	t := arp.Token{Secret: secret[:], GatewayPK: spki[:], Domain: a.cfg.Domain, Exp: uint64(expires.Unix())}
-	for _, addr := range a.cfg.Advertise {
-		host, port, err := net.SplitHostPort(addr)
-		n, e := strconv.ParseUint(port, 10, 16)
-		if err == nil && e == nil {
-			t.Addresses = append(t.Addresses, arp.HostPort{Host: host, Port: uint16(n)})
+	t := arp.Token{Secret: secret[:], GatewayPK: spki[:], Addresses: addresses, Domain: a.cfg.Domain, Exp: uint64(expires.Unix())}
+	return admin.TokenAnswer{Token: t.String(), Expires: expires}, nil
+}
+
+// whereTo is whom a token sends its holder to: this process, or one of the gateways that are attached to its AMC.
+func (a *app) whereTo(r admin.TokenRequest) (spki [32]byte, addresses []arp.HostPort, only string, err error) {
+	if r.For != "" && r.For != "agent" && r.For != "gateway" {
+		return spki, nil, "", frame.Errorf(frame.ReqInvalid, "a token is for an agent or for a gateway, not for %q", r.For)
+	}
+	here := r.For == "gateway" || r.Gateway == "" && a.cfg.HasRole(config.RoleGateway) || r.Gateway == string(a.home.gateway)
+	if here {
+		spki, err = identity.SPKIHash(a.home.current().Leaf.PublicKey)
+		return spki, hostPorts(a.cfg.Advertise), "", err
+	}
+	var known []string
+	if a.members != nil {
+		members := a.members.Members()
+		for _, m := range members {
+			if m.AIC == r.Gateway || r.Gateway == "" && len(members) == 1 {
+				return m.SPKI, m.Addresses, m.AIC, nil
+			}
+			known = append(known, m.AIC)
 		}
 	}
-	return admin.TokenAnswer{Token: t.String(), Expires: expires}, nil
+	return spki, nil, "", frame.Errorf(frame.ReqInvalid, "say with --gateway which gateway the agent shall enrol at; attached now: %s", strings.Join(known, ", "))
 }
 
 // Resolve implements admin.Gateway: the gateway is an agent too, and asks in its own name.

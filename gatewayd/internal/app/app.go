@@ -16,15 +16,18 @@ import (
 	"time"
 
 	"agentgw/config"
+	"agentgw/directory/arp"
 	"agentgw/directory/match"
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
 	"agentgw/directory/store"
+	"agentgw/gatewayd/internal/aaap"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/peering"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
+	"agentgw/gatewayd/internal/revocation"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
 	"agentgw/internal/endpoint"
@@ -52,12 +55,17 @@ type app struct {
 	lists    newest
 	store    *store.Store
 	registry *registry.Registry
-	amc      *amc.AMC   // nil without the role
-	center   amc.Center // the AMC, wherever it is
+	amc      *amc.AMC     // nil without the role
+	center   amc.Center   // the AMC, wherever it is
+	remote   *aaap.Client // it, when it is on another host
+	members  *aaap.Server // the gateways on other hosts, where this is their AMC
 	agents   *registrar.Registrar
 	relay    *relay.Relay
 	peers    *peering.Peering
-	turning  sync.Mutex // one change of the own bundle at a time
+	bundles  *fetcher
+	outside  *revocation.Service // nil where no CRLs and OCSP are served
+	renewing sync.Mutex          // one look after the CA and the own certificate at a time
+	turning  sync.Mutex          // one change of the own bundle at a time
 	ep       *endpoint.Endpoint
 	running  sync.WaitGroup
 }
@@ -124,20 +132,31 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 // wire makes the packages and hands them to each other. Nothing runs yet.
 func (a *app) wire(ctx context.Context) error {
 	h, l := a.home, a.cfg.Limits
-	if err := a.openAMC(ctx); err != nil {
-		return err
+	gateway := a.cfg.HasRole(config.RoleGateway)
+	if a.cfg.HasRole(config.RoleAMC) {
+		if err := a.openAMC(ctx); err != nil {
+			return err
+		}
+	} else {
+		a.joinAMC()
+	}
+	var gateways registrar.Gateways
+	if a.members != nil { // else the interface would hold a nil pointer
+		gateways = a.members
 	}
 	life := time.Duration(l.MaxSessionS) * time.Second
 	a.agents = registrar.New(registrar.Config{
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
 		Codes: registrar.Codes{Prefix: a.cfg.AIC.Prefix, ARSP: a.cfg.AIC.ARSP, Vendor: a.cfg.AIC.Vendor, Salt: a.cfg.AIC.Salted()},
 		AMC:   a.center, Directory: glue{a.registry, a.store}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
-		EnrolRate: l.EnrolRate, Log: a.log,
+		EnrolRate: l.EnrolRate, Gateways: gateways, NoAgents: !gateway, Log: a.log,
 	})
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
+		Statuses: a.statuses, OnStanding: func(l []identity.Standing) { a.standing(ctx, l) }, OnDistrusted: a.distrusted,
 	})
+	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,
 		Result: h.signer(identity.UseDigest), RAT: h.signer(identity.UseRAT), SAT: h.signer(identity.UseSAT),
@@ -158,14 +177,25 @@ func (a *app) openAMC(ctx context.Context) (err error) {
 	a.amc, err = amc.New(amc.Config{
 		Domain: a.cfg.Domain, Issuer: h.issuer, Prefixes: h.bundle.Prefixes, Signer: h.authority,
 		Grant: h.signer(identity.UseGrant), Status: h.signer(identity.UseStatus), Bundle: func() []byte { return a.trust.Own().Raw },
-		Store: records{a.store}, Deciders: deciders, Publish: a.lists.put, Now: now, Log: a.log,
+		Store: records{a.store}, Deciders: deciders, Publish: a.putStatus, Now: now, Log: a.log,
 		AgentLife: time.Duration(a.cfg.AMC.AgentLife), GatewayLife: time.Duration(a.cfg.AMC.GatewayLife), StatusLife: a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife),
 	})
 	if err != nil {
 		return err
 	}
 	a.center = a.amc
+	c := a.cfg.AIC
+	a.members = aaap.NewServer(aaap.ServerConfig{
+		AMC: a.amc, Issuer: h.issuer, Trust: a.trust, Statuses: a.statuses, Publish: a.publishKeys, Now: now, Log: a.log,
+		Codes: arp.GatewayCodes{Prefix: c.Prefix, ARSP: c.ARSP, Vendor: c.Vendor, Salt: c.Salted(), Domain: a.cfg.Domain},
+	})
 	if _, err := a.amc.OpenRequests(); err != nil {
+		return err
+	}
+	if err := a.amc.Keep(ctx, h.gateway, h.current().Leaf); err != nil {
+		return err
+	}
+	if err := a.openOutside(); err != nil {
 		return err
 	}
 	return a.catchUp(ctx)
@@ -207,7 +237,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	}
 	a.ep, err = endpoint.Open(endpoint.Config{
 		Addr: a.cfg.Listen, StateDir: a.cfg.StateDir, Profile: endpoint.Gateway,
-		Faces:    []endpoint.Face{a.agents.Face(), a.peers.Face()},
+		Faces:    a.faces(),
 		MaxConns: a.cfg.Limits.MaxConnections, HandshakeRate: a.cfg.Limits.HandshakeRate, HandshakeBurst: int(2 * a.cfg.Limits.HandshakeRate),
 		Log: a.log,
 	})
@@ -215,6 +245,49 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		return err
 	}
 	cleanup.Add("close socket", drainTime, a.ep.Close)
+	if a.cfg.HasRole(config.RoleGateway) {
+		if err := a.servePeers(ctx, cleanup, epoch, rows); err != nil {
+			return err
+		}
+	}
+	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
+		a.running.Wait()
+		return nil
+	})
+	if a.outside != nil {
+		if err := a.outside.Listen(); err != nil {
+			return err
+		}
+		a.running.Go(func() { a.outside.Run(ctx) })
+	}
+	if a.remote != nil {
+		a.running.Go(func() { a.remote.Run(ctx, a.ep) })
+	}
+	a.running.Go(func() { a.housekeeping(ctx) })
+	a.running.Go(func() { a.spread(ctx) })
+	a.running.Go(func() { a.keepKeys(ctx) })
+	a.running.Go(func() { a.review(ctx) })
+	if a.amc != nil {
+		a.running.Go(func() { a.amc.Run(ctx) })
+	}
+	socket, err := control.Listen(a.cfg.Control, admin.Handler(a))
+	if err != nil {
+		return err
+	}
+	cleanup.Add("close control socket", drainTime, socket.Close)
+	return nil
+}
+
+// faces are the protocols of this process: an AMC alone speaks to no other domain.
+func (a *app) faces() []endpoint.Face {
+	if !a.cfg.HasRole(config.RoleGateway) {
+		return []endpoint.Face{a.agents.Face()}
+	}
+	return []endpoint.Face{a.agents.Face(), a.peers.Face()}
+}
+
+// servePeers starts what a gateway does with other domains.
+func (a *app) servePeers(ctx context.Context, cleanup *daemon.Cleanup, epoch uint64, rows []peering.Row) error {
 	peersCtx, stopPeers := context.WithCancel(context.WithoutCancel(ctx))
 	peersDone := make(chan struct{})
 	go func() {
@@ -231,21 +304,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		return err
 	}
 	a.running.Go(func() { a.publish(ctx) })
-	a.running.Go(func() { a.housekeeping(ctx) })
-	a.running.Go(func() { a.spread(ctx) })
-	a.running.Go(func() { a.keepKeys(ctx) })
-	if a.amc != nil {
-		a.running.Go(func() { a.amc.Run(ctx) })
-	}
-	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
-		a.running.Wait()
-		return nil
-	})
-	socket, err := control.Listen(a.cfg.Control, admin.Handler(a))
-	if err != nil {
-		return err
-	}
-	cleanup.Add("close control socket", drainTime, socket.Close)
+	a.running.Go(func() { a.bundles.run(ctx, a.logFetch) })
 	return nil
 }
 
@@ -345,7 +404,7 @@ func (a *app) peerRows() ([]peering.Row, error) {
 		}
 		row := peering.Row{
 			Domain: f.Domain, Role: f.Role, Addresses: f.Addresses, Bundle: raw, Gateways: f.Gateways, MayQuery: f.MayQuery,
-			Transit: f.Export == "transit", Introduces: f.Introduces, Upstream: f.Upstream,
+			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, BundleURL: f.BundleURL,
 		}
 		if f.Fingerprint != "" {
 			if row.Fingerprint, err = identity.ParseFingerprint(f.Fingerprint); err != nil {

@@ -29,6 +29,7 @@ type gateway struct {
 	dir  string
 	stop func()
 	ep   *endpoint.Endpoint
+	key  crypto.Signer // of the agent that was enrolled last
 }
 
 // newGateway makes a domain and starts its gateway on a free port of the loopback.

@@ -1,27 +1,19 @@
 package app
 
 import (
-	"crypto/rand"
+	"crypto"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
-	"text/template"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"agentgw/config"
 	"agentgw/directory/aic"
-	"agentgw/internal/daemon"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/pki"
@@ -35,191 +27,6 @@ const (
 	dirDirectory     = "dir"
 )
 
-// InitOptions is what `gatewayd init` is told.
-type InitOptions struct {
-	Dir       string // gets gatewayd.yaml and peers.d
-	StateDir  string // default: the folder state beside gatewayd.yaml
-	Domain    string
-	Listen    string
-	Advertise []string
-	Lab       bool
-}
-
-// InitResult is what `gatewayd init` made.
-type InitResult struct {
-	Config      string `json:"config"`
-	Domain      string `json:"domain"`
-	Gateway     string `json:"gateway"`
-	AMC         string `json:"amc"`
-	Bundle      string `json:"bundle"`
-	Fingerprint string `json:"fingerprint"`
-}
-
-// Init makes a domain: AIC prefix, root and issuing CA, the gateway's credential, signing keys, trust bundle and
-// configuration. A folder that holds a domain already is left as it is.
-func Init(o InitOptions) (*InitResult, error) {
-	if !identity.ValidDomain(o.Domain) {
-		return nil, daemon.Usagef("domain %q is no lower-case DNS name such as hospital.example", o.Domain)
-	}
-	file := filepath.Join(o.Dir, "gatewayd.yaml")
-	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		return nil, daemon.Usagef("%s is there already: choose another --dir, or remove it", file)
-	}
-	if err := config.CheckHostPort(o.Listen); err != nil {
-		return nil, daemon.Usagef("--listen: %w", err)
-	}
-	for _, a := range o.Advertise {
-		if err := config.CheckHostPort(a); err != nil {
-			return nil, daemon.Usagef("--advertise: %w", err)
-		}
-	}
-	state := o.StateDir
-	if state == "" {
-		state = filepath.Join(o.Dir, "state")
-	}
-	for _, name := range []string{fileBundle, pki.FileRootKey, pki.FileIssuingKey, fileGatewayKey} {
-		if _, err := os.Stat(filepath.Join(state, name)); !errors.Is(err, fs.ErrNotExist) {
-			return nil, daemon.Usagef("%s holds the keys of a domain already: keep them, and write %s for it by hand; or choose another folder", state, file)
-		}
-	}
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Join(o.Dir, "peers.d"), 0o755); err != nil {
-		return nil, err
-	}
-	salt := make([]byte, 4)
-	if _, err := rand.Read(salt); err != nil {
-		return nil, err
-	}
-	cfg := config.Gateway{
-		Domain: o.Domain, StateDir: or(o.StateDir, "state"), Listen: o.Listen, Advertise: o.Advertise, Lab: o.Lab,
-		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: aic.Index(o.Domain), Vendor: "1", Salt: hex.EncodeToString(salt)},
-	}
-	out, err := makeDomain(state, cfg, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("make domain: %w", err)
-	}
-	out.Config = file
-	return out, writeConfig(file, cfg)
-}
-
-func makeDomain(state string, cfg config.Gateway, now time.Time) (*InitResult, error) {
-	gateway, err := newCode(cfg.AIC)
-	if err != nil {
-		return nil, err
-	}
-	issuer, err := newCode(cfg.AIC)
-	if err != nil {
-		return nil, err
-	}
-	authority, err := pki.Create(state, pki.Options{Domain: cfg.Domain})
-	if err != nil {
-		return nil, err
-	}
-	leaf, err := identity.NewLeafKey()
-	if err != nil {
-		return nil, err
-	}
-	profile := pki.Profile{Kind: pki.Gateway, AIC: gateway, DNSNames: dnsNames(cfg.Advertise)}
-	chain, err := authority.Issue(profile, leaf.Public(), now)
-	if err != nil {
-		return nil, err
-	}
-	at := func(name string) string { return filepath.Join(state, name) }
-	if err := identity.SaveKey(at(fileGatewayKey), leaf); err != nil {
-		return nil, err
-	}
-	if err := identity.SaveChain(at(fileGatewayChain), chain); err != nil {
-		return nil, err
-	}
-	bundle, raw, err := makeBundle(state, cfg, gateway, issuer, authority.Root().Raw, now)
-	if err != nil {
-		return nil, err
-	}
-	return &InitResult{
-		Domain: cfg.Domain, Gateway: string(gateway), AMC: string(issuer), Bundle: at(fileBundle),
-		Fingerprint: identity.FingerprintText(bundle.Fingerprint),
-	}, renameio.WriteFile(at(fileBundle), raw, 0o644)
-}
-
-func makeBundle(state string, cfg config.Gateway, gateway, issuer aic.AIC, root []byte, now time.Time) (*identity.Accepted, []byte, error) {
-	sketch := make([]byte, 32)
-	if _, err := rand.Read(sketch); err != nil {
-		return nil, nil, err
-	}
-	b := identity.Bundle{
-		Domain: cfg.Domain, Seq: uint64(now.UnixMilli()), Issued: uint64(now.Unix()), RefreshS: 300, Roots: [][]byte{root},
-		Prefixes: []string{gateway.ARSPKey()}, SketchKeys: [][]byte{sketch}, Issuer: string(issuer),
-	}
-	keys := &keyring{dir: state, gateway: gateway, issuer: issuer, refresh: bundleRefresh, age: signingAge}
-	made := map[identity.Use]frame.Signer{}
-	for _, use := range slices.Concat(gatewayUses, amcUses) {
-		s, err := newSigner(keys.file(use, ""))
-		if err != nil {
-			return nil, nil, err
-		}
-		made[use] = s
-		b.Keys = append(b.Keys, identity.NewBundleKey(s, keys.owner(use), wireUse(use), now, signerLife))
-	}
-	raw, err := b.Sign(made[identity.UseBundle])
-	if err != nil {
-		return nil, nil, err
-	}
-	accepted, err := identity.ParseBundle(raw)
-	return accepted, raw, err
-}
-
-func newCode(c config.AIC) (aic.AIC, error) {
-	onto, err := aic.RandomSerial(rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	entity, err := aic.RandomSerial(rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	return aic.New(c.Prefix, c.ARSP, c.Vendor, onto, entity, c.Salted())
-}
-
-// dnsNames are the host names among addresses: the ones that a gateway's certificate may carry.
-func dnsNames(addrs []string) []string {
-	var out []string
-	for _, a := range addrs {
-		host, _, err := net.SplitHostPort(a)
-		if err == nil && pki.IsHostName(host) && net.ParseIP(host) == nil {
-			out = append(out, host)
-		}
-	}
-	return out
-}
-
-var configTemplate = template.Must(template.New("gatewayd.yaml").Parse(`# gatewayd: the Agent Gateway of {{.Domain}}. Unknown keys are errors; paths are relative to this file.
-domain: {{.Domain}}
-state_dir: {{.StateDir}}            # keys, certificates and the directory; back it up
-listen: "{{.Listen}}"       # UDP
-advertise: [{{range $i, $a := .Advertise}}{{if $i}}, {{end}}"{{$a}}"{{end}}]   # what enrolment tokens tell agents to dial
-peers_dir: peers.d          # one policy row a peer domain, written by "gatewayd peer add"
-lab: {{.Lab}}                  # true admits loopback and private addresses between agents
-aic:
-  prefix: "{{.AIC.Prefix}}"
-  arsp: "{{.AIC.ARSP}}"
-  default_vendor: "{{.AIC.Vendor}}"
-  salt: "{{.AIC.Salt}}"
-log: {level: info, format: text}
-`))
-
-func writeConfig(file string, cfg config.Gateway) error {
-	if len(cfg.Advertise) == 0 {
-		cfg.Advertise = []string{cfg.Listen}
-	}
-	var b strings.Builder
-	if err := configTemplate.Execute(&b, cfg); err != nil {
-		return err
-	}
-	return renameio.WriteFile(file, []byte(b.String()), 0o644)
-}
-
 // home is a gateway's state as it is loaded at the start.
 type home struct {
 	certificate atomic.Pointer[tls.Certificate]
@@ -229,6 +36,9 @@ type home struct {
 	authority   *pki.CA     // nil without the role amc
 	events      []pki.Event // of the rotation at the start
 	keys        *keyring
+
+	sinceMu sync.Mutex // guards since
+	since   map[[32]byte]time.Time
 }
 
 // signer is the key of a use as of the moment that it is asked for.
@@ -241,6 +51,26 @@ func (h *home) roots() [][]byte {
 		out = append(out, r.Raw)
 	}
 	return out
+}
+
+// carried remembers that bundles carry these roots from now on, as far as this process can say.
+func (h *home) carried(roots [][]byte, at time.Time) {
+	h.sinceMu.Lock()
+	defer h.sinceMu.Unlock()
+	known := map[[32]byte]time.Time{}
+	for _, raw := range roots {
+		sum := sha256.Sum256(raw)
+		known[sum] = or(h.since[sum], at)
+	}
+	h.since = known
+}
+
+// carriedSince says since when bundles carry a root. A bundle that lies in the folder has reached nobody while this process was away.
+func (h *home) carriedSince(root *x509.Certificate) (time.Time, bool) {
+	h.sinceMu.Lock()
+	defer h.sinceMu.Unlock()
+	at, ok := h.since[sha256.Sum256(root.Raw)]
+	return at, ok
 }
 
 // loadHome reads keys and certificates and checks that they belong together. The gateway's own certificate is renewed by
@@ -257,11 +87,16 @@ func loadHome(cfg *config.Gateway, now time.Time) (*home, error) {
 		return nil, fmt.Errorf("read own bundle %s: %w", at(fileBundle), err)
 	}
 	h.issuer = aic.AIC(h.bundle.Issuer)
-	if h.authority, err = pki.OpenDir(state, authorityOptions(cfg)); err != nil {
-		return nil, err
-	}
-	if h.events, err = h.rotate(now); err != nil {
-		return nil, fmt.Errorf("rotate issuing CA: %w", err)
+	if cfg.HasRole(config.RoleAMC) {
+		o := authorityOptions(cfg)
+		o.Published = h.carriedSince
+		if h.authority, err = pki.OpenDir(state, o); err != nil {
+			return nil, err
+		}
+		h.carried(h.bundle.Roots, now)
+		if h.events, err = h.rotate(now); err != nil {
+			return nil, fmt.Errorf("rotate issuing CA: %w", err)
+		}
 	}
 	if err := h.renew(cfg, now); err != nil {
 		return nil, err
@@ -269,23 +104,39 @@ func loadHome(cfg *config.Gateway, now time.Time) (*home, error) {
 	h.keys = &keyring{
 		dir: state, gateway: h.gateway, issuer: h.issuer, refresh: cfg.AMC.Refresh.Or(bundleRefresh), age: cfg.AMC.SigningAge.Or(signingAge),
 	}
-	if err := h.keys.load(slices.Concat(gatewayUses, amcUses)); err != nil {
+	if err := h.keys.load(usesOf(cfg)); err != nil {
 		return nil, err
 	}
-	if _, err := h.renewBundle(now, false); err != nil {
-		return nil, err
+	if h.authority != nil {
+		if _, err := h.renewBundle(now, false); err != nil {
+			return nil, err
+		}
 	}
-	if !h.bundle.IsGateway(string(h.gateway)) {
+	if cfg.HasRole(config.RoleGateway) && !h.bundle.IsGateway(string(h.gateway)) {
 		return nil, fmt.Errorf("own bundle %s does not name the gateway %s of %s", at(fileBundle), h.gateway, at(fileGatewayChain))
 	}
 	return h, nil
+}
+
+// usesOf are the uses whose keys this process has.
+func usesOf(cfg *config.Gateway) []identity.Use {
+	var out []identity.Use
+	if cfg.HasRole(config.RoleGateway) {
+		out = append(out, gatewayUses...)
+	}
+	if cfg.HasRole(config.RoleAMC) {
+		out = append(out, amcUses...)
+	}
+	return out
 }
 
 // authorityOptions is the configuration as the CA sees it.
 func authorityOptions(cfg *config.Gateway) pki.Options {
 	l := pki.DefaultLimits()
 	l.Agent, l.Gateway, l.Issuing = cfg.AMC.AgentLife.Or(l.Agent), cfg.AMC.GatewayLife.Or(l.Gateway), cfg.AMC.IssuingLife.Or(l.Issuing)
-	return pki.Options{Domain: cfg.Domain, Limits: l, BaseURL: cfg.AMC.PKIURL}
+	return pki.Options{
+		Domain: cfg.Domain, Limits: l, BaseURL: cfg.AMC.PKIURL, Deltas: cfg.AMC.PKIListen != "", Refresh: cfg.AMC.Refresh.Or(bundleRefresh),
+	}
 }
 
 // rotate has the domain's CA do what is due in its life, and remembers what there is to say of it.
@@ -305,11 +156,11 @@ const maxRotations = 8 // steps in a row; more than two are due only after years
 // current is the gateway's certificate as of now.
 func (h *home) current() tls.Certificate { return *h.certificate.Load() }
 
-// renew loads the gateway's certificate, and has the domain's CA issue the next one when half of its life is over.
+// renew loads the gateway's certificate, and has the domain's CA issue the next one when half of its life is over. Where the CA
+// is another host's, due says that it must be asked.
 func (h *home) renew(cfg *config.Gateway, now time.Time) error {
-	state := cfg.StateDir
-	chainFile := filepath.Join(state, fileGatewayChain)
-	key, err := identity.LoadKey(filepath.Join(state, fileGatewayKey))
+	chainFile := filepath.Join(cfg.StateDir, fileGatewayChain)
+	key, err := h.key(cfg)
 	if err != nil {
 		return err
 	}
@@ -328,18 +179,32 @@ func (h *home) renew(cfg *config.Gateway, now time.Time) error {
 	if h.gateway == "" { // the first time; later it is read without a lock
 		h.gateway = id
 	}
-	if now.After(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
-		profile := pki.Profile{Kind: pki.Gateway, AIC: h.gateway, DNSNames: dnsNames(cfg.Advertise), Life: time.Duration(cfg.AMC.GatewayLife)}
-		if chain, err = h.authority.Issue(profile, key.Public(), now); err != nil {
-			return fmt.Errorf("renew own certificate: %w", err)
-		}
-		if err := identity.SaveChain(chainFile, chain); err != nil {
-			return fmt.Errorf("renew own certificate: %w", err)
-		}
+	if h.authority == nil || now.Before(identity.HalfLife(leaf)) {
+		return h.use(chain, key)
 	}
+	profile := pki.Profile{Kind: pki.Gateway, AIC: h.gateway, DNSNames: dnsNames(cfg.Advertise), Life: time.Duration(cfg.AMC.GatewayLife)}
+	if chain, err = h.authority.Issue(profile, key.Public(), now); err != nil {
+		return fmt.Errorf("renew own certificate: %w", err)
+	}
+	return h.keep(cfg, chain, key)
+}
+
+func (h *home) key(cfg *config.Gateway) (crypto.Signer, error) {
+	return identity.LoadKey(filepath.Join(cfg.StateDir, fileGatewayKey))
+}
+
+// keep takes the next certificate.
+func (h *home) keep(cfg *config.Gateway, chain [][]byte, key crypto.Signer) error {
+	if err := identity.SaveChain(filepath.Join(cfg.StateDir, fileGatewayChain), chain); err != nil {
+		return fmt.Errorf("renew own certificate: %w", err)
+	}
+	return h.use(chain, key)
+}
+
+func (h *home) use(chain [][]byte, key crypto.Signer) error {
 	certificate, err := identity.TLSCertificate(chain, key)
 	if err != nil {
-		return fmt.Errorf("read certificate %s: %w", chainFile, err)
+		return fmt.Errorf("own certificate: %w", err)
 	}
 	h.certificate.Store(&certificate)
 	return nil

@@ -192,10 +192,15 @@ func (k *keyring) turnOne(b *identity.Bundle, use identity.Use, current map[iden
 // renewBundle publishes what has changed of the keys: the next bundle, signed under a key of the one before, kept before
 // anybody hears of it. nil when nothing has changed.
 func (h *home) renewBundle(at time.Time, force bool) ([]byte, error) {
+	return h.nextBundle(at, func(b *identity.Bundle) (bool, error) { return h.keys.turn(b, at, force) })
+}
+
+// nextBundle makes the bundle that follows the current one by a change.
+func (h *home) nextBundle(at time.Time, change func(*identity.Bundle) (bool, error)) ([]byte, error) {
 	b := h.bundle.Bundle
 	b.Keys = slices.Clone(b.Keys)
 	sign := h.keys.signer(identity.UseBundle)() // before it may be replaced: the bundle held by others names it
-	changed, err := h.keys.turn(&b, at, force)
+	changed, err := change(&b)
 	if b.RefreshS != uint64(h.keys.refresh.Seconds()) {
 		b.RefreshS, changed = uint64(h.keys.refresh.Seconds()), true
 	}
@@ -218,5 +223,6 @@ func (h *home) renewBundle(at time.Time, force bool) ([]byte, error) {
 		return nil, fmt.Errorf("keep the next bundle: %w", err)
 	}
 	h.bundle = next
+	h.carried(b.Roots, at)
 	return raw, nil
 }

@@ -20,11 +20,13 @@ import (
 // PeerOptions is what `gatewayd peer add` is told.
 type PeerOptions struct {
 	Bundle      string // file
+	BundleURL   string // where newer ones are fetched
 	Fingerprint string
 	Addresses   []string
 	Role        string
 	Transit     bool
 	Introduces  []string
+	FirstUse    string // ask or auto; "" is the default of the row
 	Upstream    bool
 	Replace     bool // a row that is there
 }
@@ -37,55 +39,75 @@ type PeerResult struct {
 	Running     bool   `json:"running"` // the running gateway uses it already
 }
 
-// AddPeer checks a peer's bundle against everything that is trusted already and writes its policy row with a copy of the
-// bundle beside it. A row of the same domain is replaced.
-func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
+// PeerPlan is what `gatewayd peer add` is about to do.
+type PeerPlan struct {
+	Domain, Fingerprint string
+	Grants              []string // what the row would allow, in words
+	raw                 []byte
+	row                 string // its text
+}
+
+// PlanPeer checks a peer's bundle against everything that is trusted already, and says what its row would allow. Nothing is
+// written.
+func PlanPeer(cfg *config.Gateway, o PeerOptions) (*PeerPlan, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	raw, err := os.ReadFile(o.Bundle)
+	b, err := readBundle(o.Bundle)
 	if err != nil {
-		return nil, daemon.Usagef("read the peer's bundle: %w", err)
+		return nil, err
 	}
-	b, err := identity.ParseBundle(raw)
+	p := &PeerPlan{Domain: b.Domain, Fingerprint: identity.FingerprintText(b.Fingerprint), raw: b.Raw}
+	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, p.Fingerprint) {
+		return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, p.Fingerprint, o.Fingerprint)
+	}
+	if err := checkAgainstHome(cfg, b.Raw, b.Domain); err != nil {
+		return nil, err
+	}
+	if file := rowFile(cfg, b.Domain); !o.Replace {
+		if _, err := os.Stat(file); err == nil {
+			return nil, daemon.Usagef("%s is there already: edit it, or give --replace", file)
+		}
+	}
+	p.row = peerYAML(b.Domain, p.Fingerprint, o)
+	row, err := config.ParsePeer(rowFile(cfg, b.Domain), []byte(p.row))
 	if err != nil {
-		return nil, daemon.Usagef("%s is no bundle file (bundle.cbor of the peer's state folder), or a damaged one: %w", o.Bundle, err)
+		return nil, &daemon.UsageError{Err: err}
 	}
-	fingerprint := identity.FingerprintText(b.Fingerprint)
-	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, fingerprint) {
-		return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, fingerprint, o.Fingerprint)
-	}
-	if err := checkAgainstHome(cfg, raw, b.Domain); err != nil {
+	p.Grants = grants(row)
+	return p, nil
+}
+
+func rowFile(cfg *config.Gateway, domain string) string {
+	return filepath.Join(cfg.PeersDir, domain+".yaml")
+}
+
+// AddPeer does what [PlanPeer] says: it writes the policy row with a copy of the bundle beside it.
+func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
+	p, err := PlanPeer(cfg, o)
+	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.PeersDir, 0o755); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(cfg.PeersDir, b.Domain+".yaml")
-	if _, err := os.Stat(file); err == nil && !o.Replace {
-		return nil, daemon.Usagef("%s is there already: edit it, or give --replace", file)
-	}
-	draft := file + ".new"
-	if err := os.WriteFile(draft, []byte(peerYAML(b.Domain, fingerprint, o)), 0o644); err != nil {
+	file := rowFile(cfg, p.Domain)
+	if err := renameio.WriteFile(filepath.Join(cfg.PeersDir, p.Domain+".bundle"), p.raw, 0o644); err != nil {
 		return nil, err
 	}
-	defer os.Remove(draft)
-	if _, err := config.LoadPeer(draft); err != nil {
-		return nil, &daemon.UsageError{Err: err}
-	}
-	if err := renameio.WriteFile(filepath.Join(cfg.PeersDir, b.Domain+".bundle"), raw, 0o644); err != nil {
+	if err := renameio.WriteFile(file, []byte(p.row), 0o644); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(draft, file); err != nil {
-		return nil, err
-	}
-	return &PeerResult{Domain: b.Domain, File: file, Fingerprint: fingerprint}, nil
+	return &PeerResult{Domain: p.Domain, File: file, Fingerprint: p.Fingerprint}, nil
 }
 
 // check names the flag that is wrong.
 func (o PeerOptions) check() error {
 	if !slices.Contains(config.PeerRoles, o.Role) {
 		return daemon.Usagef("--role %q is none of %s", o.Role, strings.Join(config.PeerRoles, ", "))
+	}
+	if o.FirstUse != "" && o.FirstUse != "ask" && o.FirstUse != "auto" {
+		return daemon.Usagef("--first-use %q is neither ask nor auto", o.FirstUse)
 	}
 	for _, a := range o.Addresses {
 		if err := config.CheckHostPort(a); err != nil {
@@ -117,28 +139,37 @@ func RemovePeer(cfg *config.Gateway, domain string) error {
 
 // checkAgainstHome refuses a bundle that the gateway would refuse when it starts.
 func checkAgainstHome(cfg *config.Gateway, raw []byte, domain string) error {
-	own, err := os.ReadFile(filepath.Join(cfg.StateDir, fileBundle))
-	if err != nil {
-		return fmt.Errorf("read own bundle: %w; `gatewayd init` makes a domain", err)
-	}
-	trust, err := identity.NewTrust(own, now)
+	trust, err := trustOfFiles(cfg, domain)
 	if err != nil {
 		return err
 	}
+	_, err = trust.Configure(raw, [32]byte{})
+	return err
+}
+
+// trustOfFiles is what the files make a gateway believe, without one peer domain.
+func trustOfFiles(cfg *config.Gateway, without string) (*identity.Trust, error) {
+	own, err := ExportBundle(cfg)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := identity.NewTrust(own, now)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := config.LoadPeers(cfg.PeersDir)
 	if err != nil {
-		return &daemon.UsageError{Err: err}
+		return nil, &daemon.UsageError{Err: err}
 	}
 	for _, r := range rows {
-		if r.Domain == domain {
+		if r.Domain == without {
 			continue
 		}
 		if err := configure(trust, r); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	_, err = trust.Configure(raw, [32]byte{})
-	return err
+	return trust, nil
 }
 
 // configure gives a policy row's bundle to trust.
@@ -177,8 +208,14 @@ func peerYAML(domain, fingerprint string, o PeerOptions) string {
 		export = "transit"
 	}
 	fmt.Fprintf(&b, "export: %s\n", export)
+	if o.BundleURL != "" {
+		fmt.Fprintf(&b, "bundle_url: %q\n", o.BundleURL)
+	}
 	if len(o.Introduces) > 0 {
 		fmt.Fprintf(&b, "introduces: [%s]\n", quoted(o.Introduces))
+	}
+	if o.FirstUse != "" {
+		fmt.Fprintf(&b, "first_use: %s\n", o.FirstUse)
 	}
 	if o.Upstream {
 		fmt.Fprintln(&b, "upstream: true")

@@ -2,9 +2,9 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"agentgw/directory/arp"
 	"agentgw/internal/frame"
 	"agentgw/internal/pki"
 )
@@ -19,13 +19,8 @@ func (a *app) keepKeys(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case at := <-tick.C:
-			events, err := a.home.rotate(at)
-			if err != nil {
-				a.log.Error("rotate issuing CA", "err", err)
-			}
-			a.logRotation(events)
-			if err := a.home.renew(a.cfg, at); err != nil {
-				a.log.Error("renew own certificate", "err", err)
+			if err := a.renewCertificates(ctx, at); err != nil {
+				a.log.Error("renew certificates", "err", err)
 			}
 			if err := a.turnKeys(ctx, at, false); err != nil {
 				a.log.Error("replace signing keys", "err", err)
@@ -34,8 +29,42 @@ func (a *app) keepKeys(ctx context.Context) {
 	}
 }
 
+// renewCertificates follows up the domain's CA, where it is here, and this process's own certificate.
+func (a *app) renewCertificates(ctx context.Context, at time.Time) error {
+	if a.remote != nil {
+		return a.renewRemote(ctx, at)
+	}
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
+	events, err := a.home.rotate(at)
+	a.logRotation(events)
+	if len(events) > 0 && a.outside != nil {
+		a.outside.Renewed()
+	}
+	if err := errors.Join(err, a.home.renew(a.cfg, at)); err != nil {
+		return err
+	}
+	return a.amc.Keep(ctx, a.home.gateway, a.home.current().Leaf)
+}
+
+// ReloadCA implements admin.Gateway: what an operator's verb has put into the CA's folder counts now.
+func (a *app) ReloadCA(ctx context.Context) error {
+	if a.amc == nil {
+		return frame.Errorf(frame.State, "this gateway has no AMC role: the domain's CA is on the AMC's host (amc.address of the configuration)")
+	}
+	at := now()
+	err := errors.Join(a.renewCertificates(ctx, at), a.turnKeys(ctx, at, false))
+	if a.outside != nil {
+		a.outside.Renewed()
+	}
+	return err
+}
+
 // turnKeys does what is due with the signing keys, and tells everybody of the bundle that it brings.
 func (a *app) turnKeys(ctx context.Context, at time.Time, force bool) error {
+	if a.remote != nil {
+		return a.turnRemote(ctx, at, force)
+	}
 	a.turning.Lock()
 	defer a.turning.Unlock()
 	raw, err := a.home.renewBundle(at, force)
@@ -45,19 +74,12 @@ func (a *app) turnKeys(ctx context.Context, at time.Time, force bool) error {
 	if _, err := a.trust.RenewOwn(raw); err != nil {
 		return err
 	}
-	seq := a.trust.Own().Seq
-	a.log.Info("own bundle renewed", "seq", seq, "keys", len(a.trust.Own().Keys))
-	a.agents.Announce(&arp.Bundle{Bundle: raw})
-	a.peers.TrustChanged()
-	return a.audit(ctx, "bundle.renewed", map[string]any{"seq": seq, "keys": len(a.trust.Own().Keys)})
+	return a.bundleRenewed(ctx, raw)
 }
 
 // RotateKeys implements admin.Gateway: it begins to replace every signing key. Each takes over when its successor has been
 // published for long enough.
 func (a *app) RotateKeys(ctx context.Context) error {
-	if a.amc == nil {
-		return frame.Errorf(frame.State, "this gateway has no AMC role: its keys are published by the AMC, which replaces them when they are old")
-	}
 	return a.turnKeys(ctx, now(), true)
 }
 

@@ -62,9 +62,17 @@ func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
 			a.log.Error("status list of the own domain", "err", err)
 			return
 		}
-		a.agents.Announce(&arp.Status{List: raw})
+		m := &arp.Status{List: raw}
+		a.agents.Announce(m)
+		if a.members != nil {
+			a.members.Announce(m)
+		}
 		a.standing(ctx, change.Changed)
+		if change.New && a.remote != nil {
+			a.lift(ctx)
+		}
 	}
+	a.peers.StatusChanged()
 }
 
 // standing brings about what a status list has changed, of whatever domain: entries, connections, sessions.
@@ -83,6 +91,20 @@ func (a *app) standing(ctx context.Context, changes []identity.Standing) {
 			a.agents.Drop(c.AIC, frame.CertStatus)
 		}
 		a.agents.RevokePeer(c.AIC, frame.Revoked)
+	}
+}
+
+// review ends sessions with agents of domains whose status lists have not come for too long, until ctx ends.
+func (a *app) review(ctx context.Context) {
+	tick := time.NewTicker(max(a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife)/60, 100*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-tick.C:
+			a.agents.ReviewPartners(at, a.statuses.Fresh)
+		}
 	}
 }
 

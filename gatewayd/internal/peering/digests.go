@@ -37,22 +37,17 @@ func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 	}
 	return cdsp.New(cdsp.Config{
 		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, Epoch: epoch, OEpoch: epoch, Signer: p.cfg.Signer,
-		Keys: p.cfg.Trust.Keys(identity.UseDigest), Bundles: p.bundlesFor, OnBundle: p.onBundle, Log: p.log,
+		Keys: p.cfg.Trust.Keys(identity.UseDigest), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
+		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Log: p.log,
 	})
 }
 
 // bundlesFor are the bundles that a neighbour is told of: our own, and where its row says transit those of the peers
 // that the operator configured. What was introduced to us is not handed on: its introducer vouches to us alone.
 func (p *Peering) bundlesFor(domain string) [][]byte {
-	out := [][]byte{p.cfg.Trust.Own().Raw}
-	r := p.row(domain)
-	if r == nil || !r.Transit {
-		return out
-	}
-	for _, a := range p.cfg.Trust.All() {
-		if a.Source == identity.Configured && a.Domain != domain {
-			out = append(out, a.Raw)
-		}
+	var out [][]byte
+	for _, a := range p.toldTo(domain) {
+		out = append(out, a.Raw)
 	}
 	return out
 }
@@ -68,17 +63,14 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 		p.Penalise(gateway, err.Error())
 		return err
 	}
-	var changed bool
 	if b.Domain == domain {
-		changed, err = p.cfg.Trust.Renew(raw)
-	} else {
-		changed, err = p.cfg.Trust.Introduce(raw, domain, r.Introduces)
-		if changed && err == nil {
-			p.cfg.KeepPin(b.Domain, &b.Fingerprint)
-		} // the pin of a domain that is disputed now stays: else a restart would believe whoever speaks first
+		_, err := p.Renew(domain, raw)
+		return err
 	}
+	changed, err := p.introduce(r, raw, b)
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
+		p.news.broadcast()
 		p.node.BundleAccepted()
 	}
 	return err
@@ -259,6 +251,8 @@ type PeerStatus struct {
 	Acked                        bool
 	Entries                      int
 	RTT                          time.Duration
+	Skew                         time.Duration // how far its clock is ahead of ours, by its last HELLO
+	HeldUntil                    time.Time     // two gateways seem to run with its identity: none is accepted before
 	Err                          string
 }
 
@@ -272,7 +266,7 @@ func (p *Peering) Status() []PeerStatus {
 	for _, n := range s.Neighbours {
 		st := PeerStatus{
 			Domain: n.Domain, Gateway: n.Gateway, Role: n.Role.String(), State: strings.ToLower(n.State.String()), Acked: n.Acked,
-			Entries: n.Received, RTT: n.RTT,
+			Entries: n.Received, RTT: n.RTT, Skew: n.Skew, HeldUntil: n.HeldUntil,
 		}
 		if r := p.row(n.Domain); r != nil {
 			if err := r.lastErr.Load(); err != nil && n.State != replica.Established {

@@ -145,6 +145,7 @@ func (p *Peering) linkDown(l *link) {
 		return // it was never up: the dialler's back-off counts
 	}
 	delete(p.links, l.gateway)
+	delete(p.heldOfOurs, l.gateway)
 	if r := p.rows[l.domain]; r != nil {
 		select {
 		case r.wake <- struct{}{}:

@@ -44,7 +44,9 @@ type Row struct {
 	MayQuery    []string
 	Transit     bool
 	Introduces  []string
+	AskFirst    bool // what it introduces waits for the operator's approval
 	Upstream    bool
+	BundleURL   string // where newer bundles are fetched; the caller's business
 }
 
 // Config of a peering.
@@ -55,6 +57,13 @@ type Config struct {
 	Signer          func() frame.Signer // key of use 1, as of now
 	// KeepPin remembers over restarts under which key an introduced domain was first accepted; nil forgets it.
 	KeepPin func(domain string, fingerprint *[32]byte)
+	// Statuses are the newest status lists; whoever makes our own applies them there and calls StatusChanged. nil checks no
+	// status: for tests.
+	Statuses *identity.Statuses
+	// OnStanding hears of agents whose state another domain's list has changed; nil ignores it. It may not block for long.
+	OnStanding func([]identity.Standing)
+	// OnDistrusted hears that a domain's bundle is believed no more: what runs with its agents ends. nil ignores it.
+	OnDistrusted func(domain string)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
 	Log    *slog.Logger
@@ -76,8 +85,14 @@ type Peering struct {
 	tasks sync.WaitGroup
 	// penalties counts what neighbours did that only a fault or a lie explains.
 	penalties map[string]uint64
+	// heldOfOurs is what each connected gateway said last that it holds of our own issuer.
+	heldOfOurs map[string]wire.TrustVersion
 
 	complaints *rate.Limiter
+
+	news   news
+	asked  asked
+	wanted chan string // domains of which digests came under an unknown key; what does not fit is asked for with the next
 }
 
 // peer is one policy row with its dialler. It is not changed once made: a new row makes a new peer.
@@ -96,8 +111,8 @@ type dialler struct {
 // New makes a peering.
 func New(cfg Config) *Peering {
 	p := &Peering{
-		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{},
-		complaints: rate.NewLimiter(1, 20),
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{},
+		complaints: rate.NewLimiter(1, 20), asked: newAsked(), wanted: make(chan string, 64),
 	}
 	p.routes.Store(&routes{})
 	return p
@@ -112,6 +127,7 @@ func (p *Peering) Run(ctx context.Context, ep *endpoint.Endpoint, epoch uint64) 
 	p.mu.Unlock()
 	close(p.ready)
 	p.tasks.Go(func() { p.watch(ctx) })
+	p.tasks.Go(func() { p.pollTrust(ctx) })
 	if err := node.Run(ctx); err != nil {
 		p.log.Error("digest synchronisation", "err", err)
 	}
@@ -161,7 +177,10 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	}
 	for _, introduced := range p.cfg.Trust.Reconsider(p.introducedBy) {
 		p.cfg.KeepPin(introduced, nil)
+		gone = append(gone, introduced)
 	}
+	p.distrusted(gone)
+	p.approveUnasked()
 	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
 		return err
 	}
@@ -266,6 +285,8 @@ func (p *Peering) role(who identity.Peer) error {
 		return frame.Errorf(frame.IdentityMismatch, "%s is not a gateway of %s: agents do not speak %s", who.AIC, who.Domain, frame.ALPNGateway)
 	case len(r.Gateways) > 0 && !slices.Contains(r.Gateways, string(who.AIC)):
 		return frame.Errorf(frame.IdentityMismatch, "%s is not among the gateways that the policy row of %s names", who.AIC, who.Domain)
+	case p.cfg.Statuses != nil:
+		return p.cfg.Statuses.Check(string(who.AIC), who.Serial)
 	}
 	return nil
 }

@@ -24,17 +24,21 @@ type side struct {
 	pins map[string]bool // what was kept last; written by the test's own calls only
 }
 
-func newSide(t *testing.T, d *identitytest.Domain, served func(*side, context.Context, *endpoint.Conn)) *side {
+func newSide(t *testing.T, d *identitytest.Domain, served func(*side, context.Context, *endpoint.Conn), change ...func(*Config)) *side {
 	t.Helper()
 	cert := d.Certificate(t, d.Gateway)
 	s := &side{d: d, pins: map[string]bool{}}
-	s.Peering = New(Config{
+	cfg := Config{
 		Gateway: string(d.Gateway), Domain: d.Name, Certificate: func() tls.Certificate { return cert }, Trust: d.Trust(t),
 		Signer:  d.Sign[identity.UseDigest].Always(),
 		KeepPin: func(domain string, fingerprint *[32]byte) { s.pins[domain] = fingerprint != nil },
 		Answer:  func(context.Context, relay.Neighbour, *semreq.Request) *semreq.Response { return nil },
 		Log:     slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s.Peering = New(cfg)
 	face := s.Face()
 	if served != nil {
 		inner := face.Serve

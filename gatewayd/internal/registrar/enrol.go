@@ -66,7 +66,12 @@ func (r *Registrar) enrolStream(ctx context.Context, c *endpoint.Conn, s *endpoi
 	case frame.Renew: // its certificate has expired; the connection proves the key
 		var m arp.Renew
 		if err = frame.Unmarshal(payload, &m); err == nil {
-			done, err := r.renew(ctx, &m, c.PeerSPKI(), true)
+			var done *arp.Credential
+			if r.cfg.Gateways != nil && r.cfg.Trust.Own().IsGateway(m.AIC) {
+				done, err = r.cfg.Gateways.RenewLate(ctx, c.PeerSPKI(), &m)
+			} else {
+				done, err = r.renew(ctx, &m, c.PeerSPKI(), true)
+			}
 			r.answer(s, t, done, err)
 			return
 		}
@@ -115,6 +120,12 @@ func refusal(err error) *arp.Answer {
 // authoritative ACS, commit. A crash between two of them leaves nothing, or what the same request completes. What costs the
 // sender least is checked first: the hash of its token, then the certificate request, then the ACS.
 func (r *Registrar) enrol(ctx context.Context, peer [32]byte, from netip.Addr, req *arp.Enrol) (*arp.Enrolled, error) {
+	switch {
+	case req.DraftKind == arp.DraftGateway && r.cfg.Gateways != nil:
+		return r.cfg.Gateways.EnrolGateway(ctx, peer, from, req)
+	case r.cfg.NoAgents:
+		return nil, frame.Errorf(frame.PolicyDenied, "this is the domain's AMC, which takes gateways only: enrol the agent at a gateway")
+	}
 	var token []byte
 	if len(req.Secret) > 0 {
 		hash := sum(req.Secret)

@@ -24,6 +24,7 @@ import (
 
 	"agentgw/directory"
 	"agentgw/directory/aic"
+	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/endpoint"
@@ -68,11 +69,25 @@ type Config struct {
 	Lab         bool
 	SessionLife time.Duration
 	EnrolRate   float64 // a second from one address, 5
+	// Gateways serves the gateways of the domain, where this process is their AMC; nil elsewhere.
+	Gateways Gateways
+	// NoAgents says that this process is an AMC alone: agents enrol and attach at a gateway.
+	NoAgents bool
 	// Audit keeps a record; it is on the disk when the call returns.
 	Audit func(ctx context.Context, kind string, data any) error
 	// AuditSoon keeps a record that may be lost with the power of the next second.
 	AuditSoon func(kind string, data any)
 	Log       *slog.Logger
+}
+
+// Gateways is the AMC as gateways on other hosts see it.
+type Gateways interface {
+	// Serve runs the connection of a gateway that the handshake has verified, until it ends.
+	Serve(ctx context.Context, c *endpoint.Conn, gateway string)
+	// EnrolGateway admits a gateway that joins the domain.
+	EnrolGateway(ctx context.Context, peer [32]byte, from netip.Addr, m *arp.Enrol) (*arp.Enrolled, error)
+	// RenewLate renews the certificate of a gateway after its end.
+	RenewLate(ctx context.Context, proved [32]byte, m *arp.Renew) (*arp.Credential, error)
 }
 
 // Agent is an attached agent as its connection proves it.
@@ -89,6 +104,8 @@ type Registrar struct {
 	enrols *lru.Cache[netip.Prefix, *rate.Limiter]
 	// complaints bounds the lines that agents can cause.
 	complaints *rate.Limiter
+
+	partners partners
 
 	mu       sync.Mutex // guards attached and conns, and get-and-add of enrols
 	attached map[string]*attachment
@@ -142,6 +159,9 @@ func (r *Registrar) role(p identity.Peer) error {
 	if p.Bundle.Source != identity.Own {
 		return frame.Errorf(frame.IdentityMismatch, "%s is of the domain %s: only agents of %s may speak %s here", p.AIC, p.Domain, r.cfg.Domain, frame.ALPNControl)
 	}
+	if r.isGateway(p) {
+		return r.cfg.Statuses.Check(string(p.AIC), p.Serial)
+	}
 	e, ok := r.cfg.Directory.Get(string(p.AIC))
 	switch {
 	case !ok || e.State.Terminal():
@@ -154,6 +174,11 @@ func (r *Registrar) role(p identity.Peer) error {
 	return r.cfg.Statuses.Check(string(p.AIC), p.Serial)
 }
 
+// isGateway says whether a verified peer is a gateway of this domain, and this process its AMC.
+func (r *Registrar) isGateway(p identity.Peer) bool {
+	return r.cfg.Gateways != nil && p.AIC != r.cfg.Gateway && p.Bundle.IsGateway(string(p.AIC))
+}
+
 func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
 	leaf := []*x509.Certificate{c.PeerLeaf()}
 	if identity.IsSelfSigned(leaf) {
@@ -162,6 +187,10 @@ func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
 	}
 	id, err := identity.AICOf(leaf[0])
 	if err != nil { // the handshake verified it
+		return
+	}
+	if r.cfg.Gateways != nil && r.cfg.Trust.Own().IsGateway(string(id)) {
+		r.cfg.Gateways.Serve(ctx, c, string(id))
 		return
 	}
 	r.serveAgent(ctx, c, Agent{AIC: string(id), SPKI: c.PeerSPKI()})

@@ -68,6 +68,11 @@ func (r *Relay) provision(ctx context.Context, j *job, c directory.Candidate, re
 	if len(j.provision.WantScope) > 0 && !policy.Covers(j.provision.WantScope, scope) {
 		return frame.Errorf(frame.ScopeDenied, "the session asked for would not cover %s", want)
 	}
+	if !j.asker.Home { // it may have changed since the request came
+		if err := r.cfg.Network.Standing(ctx, j.asker.AIC, nil); err != nil {
+			return err
+		}
+	}
 	spki, ok := r.cfg.Agents.Key(c.AIC)
 	if !ok {
 		return frame.Errorf(frame.UpstreamFailed, "%s is not attached now", c.AIC)
@@ -88,6 +93,7 @@ func (r *Relay) provision(ctx context.Context, j *job, c directory.Candidate, re
 	if len(endpoints) == 0 {
 		return frame.Errorf(frame.UpstreamFailed, "%s listens nowhere that the asker could reach", c.AIC)
 	}
+	r.cfg.Agents.Met(c.AIC, j.asker.AIC, time.Now().Add(r.cfg.SessionLife))
 	res.SAT, res.TSPKI, res.Endpoints = sat, spki[:], endpoints
 	return nil
 }

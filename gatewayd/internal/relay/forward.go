@@ -24,7 +24,8 @@ type verdict struct {
 	hop  Hop
 	resp *semreq.Response
 	err  error
-	best []scored // of resp, as this gateway rates them
+	best []scored   // of resp, as this gateway rates them
+	why  frame.Code // of the last result that was dropped
 }
 
 // scored is a result as this gateway rates it.
@@ -160,7 +161,7 @@ func (r *Relay) ask(ctx context.Context, j *job, b branch, budget time.Duration)
 	resp, err := b.hop.Ask(ctx, r.next(j, b, budget))
 	v := verdict{hop: b.hop, resp: resp, err: err}
 	if err == nil {
-		v.best = r.rate(j, b.hop, resp)
+		v.best, v.why = r.rate(ctx, j, b.hop, resp)
 	}
 	return v
 }
@@ -217,15 +218,19 @@ func (r *Relay) wins(j *job, v verdict) bool {
 
 // rate verifies the results of a response and scores them with this gateway's own matcher. At the origin every binding of a
 // result is checked; a hop between cannot edit a result, and only drops what it cannot verify or may not pass.
-func (r *Relay) rate(j *job, from Hop, resp *semreq.Response) []scored {
-	var out []scored
+func (r *Relay) rate(ctx context.Context, j *job, from Hop, resp *semreq.Response) (out []scored, why frame.Code) {
 	for _, signed := range resp.Results {
-		res, err := semreq.OpenResult(signed, j.req.ReqID, j.req.QHash, r.cfg.Network.ResultKeys(), r.cfg.Network.DomainOf, time.Now())
-		if err == nil {
-			err = r.permitted(j, res)
+		res, err := r.believe(j, signed)
+		if frame.CodeOf(err) == frame.UnknownKey && r.refreshed(ctx, signed) {
+			res, err = r.believe(j, signed)
+		}
+		if err == nil && j.origin {
+			err = r.inGoodStanding(ctx, res)
 		}
 		if err != nil {
-			r.cfg.Network.Penalise(from.Gateway(), err.Error())
+			if why = frame.CodeOf(err); why != frame.CertStatus { // a list that is late is no lie of this neighbour's
+				r.cfg.Network.Penalise(from.Gateway(), err.Error())
+			}
 			r.log.Warn("result dropped", "neighbour", from.Gateway(), "err", err)
 			continue
 		}
@@ -237,7 +242,40 @@ func (r *Relay) rate(j *job, from Hop, resp *semreq.Response) []scored {
 		out = append(out, scored{signed: signed, cap: res.Cap, own: own, said: res.Score})
 	}
 	slices.SortStableFunc(out, better)
-	return out
+	return out, why
+}
+
+// believe verifies a result and holds it against what was asked for.
+func (r *Relay) believe(j *job, signed []byte) (*semreq.Result, error) {
+	res, err := semreq.OpenResult(signed, j.req.ReqID, j.req.QHash, r.cfg.Network.ResultKeys(), r.cfg.Network.DomainOf, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return res, r.permitted(j, res)
+}
+
+// refreshed has the bundle of a result's domain asked for: the key may be a newer one than is known here.
+func (r *Relay) refreshed(ctx context.Context, signed []byte) bool {
+	res, err := semreq.PeekResult(signed)
+	if err != nil {
+		return false
+	}
+	domain := r.cfg.Network.DomainOf(res.GW)
+	return domain != "" && domain != r.cfg.Domain && r.cfg.Network.Refresh(ctx, domain)
+}
+
+// inGoodStanding holds both who resolved and what was found against their domain's status list: the origin answers for what its
+// agent is sent to.
+func (r *Relay) inGoodStanding(ctx context.Context, res *semreq.Result) error {
+	for _, id := range []string{res.GW, res.AIC} {
+		if r.cfg.Network.DomainOf(id) == r.cfg.Domain {
+			continue
+		}
+		if err := r.cfg.Network.Standing(ctx, id, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // permitted holds a verified result against what the request names, its constraints and, where it brings a session, what the
@@ -310,8 +348,11 @@ func (r *Relay) merge(j *job, out *semreq.Response, got []verdict, left bool) {
 			definitive = false
 		}
 		if len(v.best) == 0 {
-			out.AddReason(v.hop.Gateway(), code)
 			out.Status = worse(out.Status, outward(code))
+			if code == frame.OK { // it answered, and why that was not taken says more
+				code = v.why
+			}
+			out.AddReason(v.hop.Gateway(), code)
 			continue
 		}
 		if len(all) == 0 || better(v.best[0], slices.MinFunc(all, better)) < 0 {
@@ -343,7 +384,7 @@ func outward(c frame.Code) frame.Code {
 	switch c {
 	case frame.OK: // it answered, and none of its results could be believed
 		return frame.NotFound
-	case frame.Loop, frame.HopLimit, frame.Duplicate, frame.Cancelled:
+	case frame.Loop, frame.HopLimit, frame.Duplicate, frame.Cancelled, frame.CertStatus: // another attempt would change nothing
 		return frame.NotFound
 	case frame.Overloaded, frame.Deadline, frame.NotFound, frame.ScopeDenied, frame.PolicyDenied:
 		return c

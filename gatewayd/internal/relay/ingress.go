@@ -21,7 +21,7 @@ func (r *Relay) FromNeighbour(ctx context.Context, n Neighbour, req *semreq.Requ
 		} else if known {
 			return r.strip(r.refuse(j, errDuplicate))
 		}
-		err = r.checkRAT(j, n)
+		err = r.checkAsker(ctx, j, n)
 	}
 	if err != nil {
 		if code := frame.CodeOf(err); code == frame.IdentityMismatch || code == frame.ReqInvalid || code == frame.BadSignature {
@@ -90,6 +90,23 @@ func (r *Relay) checkPath(req *semreq.Request, n Neighbour) error {
 		return frame.Errorf(frame.ReqInvalid, "a forwarded request carries its origin's token")
 	}
 	return nil
+}
+
+// checkAsker verifies who asks, and that both the asker and the gateway that vouches for it are in good standing at home.
+func (r *Relay) checkAsker(ctx context.Context, j *job, n Neighbour) error {
+	ctx, cancel := context.WithDeadline(ctx, j.deadline)
+	defer cancel()
+	err := r.checkRAT(j, n)
+	if frame.CodeOf(err) == frame.UnknownKey && r.cfg.Network.Refresh(ctx, j.req.HopVia[0]) {
+		err = r.checkRAT(j, n)
+	}
+	if err != nil || j.asker.Home {
+		return err
+	}
+	if err := r.cfg.Network.Standing(ctx, j.req.OriginGW, nil); err != nil {
+		return err
+	}
+	return r.cfg.Network.Standing(ctx, j.asker.AIC, nil)
 }
 
 // checkRAT verifies who asks and for what, and narrows the scope by this gateway's own policy.

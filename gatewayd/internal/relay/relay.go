@@ -50,6 +50,8 @@ type Agents interface {
 	// the target has acknowledged. When the target has no room for another offer nothing is minted (47). Other errors are
 	// the target's refusal or its silence.
 	Offer(ctx context.Context, target string, asker Asker, mint func() (cti [16]byte, sat []byte, err error)) ([]semreq.Endpoint, error)
+	// Met notes that an agent of this gateway may have a session with another one until a time.
+	Met(agent, partner string, until time.Time)
 }
 
 // Neighbour is a peer gateway that is up now.
@@ -83,6 +85,12 @@ type Network interface {
 	ResultKeys() frame.KeyFunc
 	RATKeys() frame.KeyFunc
 	SATKeys() frame.KeyFunc
+	// Standing says whether an agent or gateway of another domain is in good standing by a fresh list of its domain (0E). It may
+	// ask the neighbours, and then takes up to half a second.
+	Standing(ctx context.Context, aic string, serial []byte) error
+	// Refresh asks the neighbours for a domain's newer bundle, after a signature under a key that is not known here. It says
+	// whether one has come; it takes up to half a second.
+	Refresh(ctx context.Context, domain string) bool
 	// Penalise counts a result or a request against the neighbour that sent it.
 	Penalise(gateway, why string)
 }
@@ -116,6 +124,8 @@ const (
 	// What one session may carry before its partners need another token: it bounds what a target keeps of outcomes.
 	sessionBytes    = 256 << 20
 	sessionMessages = 4096
+
+	maxSession = 8 * time.Hour // of any session token
 
 	minRetryMS = 50 // before another attempt, when nobody said how long
 	drainPoll  = 10 * time.Millisecond
@@ -207,7 +217,21 @@ func (r *Relay) FromAgent(ctx context.Context, a Agent, req *semreq.Request) *se
 	if err := r.admitAgent(j, a); err != nil {
 		return r.refuse(j, err)
 	}
-	return r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.asOrigin(ctx, j, out) })
+	out := r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.asOrigin(ctx, j, out) })
+	r.introduced(j, out)
+	return out
+}
+
+// introduced notes with whom the asker may have a session now.
+func (r *Relay) introduced(j *job, out *semreq.Response) {
+	if j.provision == nil {
+		return
+	}
+	for _, signed := range out.Results {
+		if res, err := semreq.PeekResult(signed); err == nil && len(res.SAT) > 0 {
+			r.cfg.Agents.Met(j.asker.AIC, res.AIC, time.Now().Add(maxSession))
+		}
+	}
 }
 
 func (r *Relay) admitAgent(j *job, a Agent) (err error) {

@@ -549,3 +549,109 @@ func TestShares(t *testing.T) {
 		}
 	}
 }
+
+// An agent that its domain suspended, and one whose gateway is revoked, get nothing abroad; nor does a request for a domain
+// whose status is not known.
+func TestForeignAskersMustBeInGoodStanding(t *testing.T) {
+	revoked := frame.Errorf(frame.CertStatus, "revoked")
+	for name, who := range map[string]func(s *sim, a Agent) string{
+		"the agent":       func(_ *sim, a Agent) string { return a.AIC },
+		"its own gateway": func(s *sim, _ Agent) string { return string(s.domains["one.example"].Gateway) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, "one.example", "two.example", "three.example")
+			s.line("one.example", "two.example", "three.example")
+			s.offers("three.example", "medicine.sell", "9000")
+			a := s.agentOf("one.example")
+			two := s.gateways["two.example"]
+			two.bad = map[string]error{who(s, a): revoked}
+			out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, true))
+			if out.Status == frame.OK || !slices.ContainsFunc(out.Reasons, func(r semreq.Reason) bool { return r.Code == frame.CertStatus }) {
+				t.Errorf("status %v, reasons %v, want 0E", out.Status, out.Reasons)
+			}
+			if s.gateways["three.example"].asked != 0 || len(two.penalties) != 0 {
+				t.Errorf("forwarded %d times, penalties %q", s.gateways["three.example"].asked, two.penalties)
+			}
+		})
+	}
+}
+
+// The status changes between the request and the token: nothing is minted.
+func TestNoTokenForAnAskerThatWasJustSuspended(t *testing.T) {
+	s := newSim(t, "one.example", "two.example")
+	s.line("one.example", "two.example")
+	s.offers("two.example", "medicine.sell", "9000")
+	a := s.agentOf("one.example")
+	two := s.gateways["two.example"]
+	checks := 0
+	two.standing = func(id string) error {
+		if checks++; id == a.AIC && checks > 2 { // at the door: the gateway, then the agent
+			return frame.Errorf(frame.CertStatus, "suspended")
+		}
+		return nil
+	}
+	two.offer = func(context.Context, [16]byte, []byte) ([]semreq.Endpoint, error) {
+		t.Error("an offer was made")
+		return nil, nil
+	}
+	if out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, true)); out.Status == frame.OK {
+		t.Errorf("%v", out.Status)
+	}
+	if checks != 3 {
+		t.Errorf("%d checks", checks)
+	}
+}
+
+// The origin sends its agent to nobody whose standing it does not know, and says so.
+func TestForeignTargetsMustBeInGoodStanding(t *testing.T) {
+	s := newSim(t, "one.example", "two.example", "three.example")
+	s.line("one.example", "two.example", "three.example")
+	c := s.offers("three.example", "medicine.sell", "9000")
+	a := s.agentOf("one.example")
+	one := s.gateways["one.example"]
+	for _, id := range []string{c.AIC, string(s.domains["three.example"].Gateway)} {
+		one.bad = map[string]error{id: frame.Errorf(frame.CertStatus, "stale")}
+		out := one.relay.FromAgent(t.Context(), a, request(t, a, true))
+		if out.Status != frame.NotFound || !slices.ContainsFunc(out.Reasons, func(r semreq.Reason) bool { return r.Code == frame.CertStatus }) {
+			t.Errorf("%s: %v %v", id, out.Status, out.Reasons)
+		}
+	}
+	if len(one.penalties) != 0 {
+		t.Errorf("the neighbour is blamed: %q", one.penalties)
+	}
+}
+
+// A key that came after the bundle that is held: the bundle is asked for once, then the request is judged again.
+func TestCase41UnknownKeyIsRefreshedOnce(t *testing.T) {
+	s := newSim(t, "one.example", "two.example")
+	s.line("one.example", "two.example")
+	want := s.offers("two.example", "medicine.sell", "9000")
+	one, two := s.gateways["one.example"], s.gateways["two.example"]
+	a := s.agentOf("one.example")
+	knowing := map[*simGateway]*identity.Trust{one: one.trust, two: two.trust}
+	asked := map[string]int{}
+	forget := func(g *simGateway, other string, comes bool) {
+		g.trust = g.d.Trust(t)
+		g.domainOf = knowing[g].DomainOf // the bundle is there, the key is not
+		g.refresh = func(domain string) bool {
+			asked[g.d.Name+" "+domain]++
+			if comes {
+				g.trust = knowing[g]
+			}
+			return comes && domain == other
+		}
+	}
+	forget(one, "two.example", true)
+	forget(two, "one.example", true)
+	out := one.relay.FromAgent(t.Context(), a, request(t, a, true))
+	if got := caps(t, out); !slices.Equal(got, []string{want.CapID}) {
+		t.Errorf("%v %v", out.Status, out.Reasons)
+	}
+	if asked["one.example two.example"] != 1 || asked["two.example one.example"] != 1 {
+		t.Errorf("asked %v", asked)
+	}
+	forget(two, "one.example", false)
+	if out := one.relay.FromAgent(t.Context(), a, request(t, a, true)); out.Status == frame.OK {
+		t.Error("a key that nobody knows was believed")
+	}
+}

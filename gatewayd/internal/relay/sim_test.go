@@ -42,6 +42,10 @@ type simGateway struct {
 	tamper     func(*semreq.Response) // of its answers, by a transit
 	forge      func(*semreq.Request)  // of requests on the way to it
 	asked      int                    // requests that reached it
+	bad        map[string]error       // AICs that are not in good standing
+	standing   func(id string) error
+	refresh    func(domain string) bool
+	domainOf   func(id string) string // in place of trust's
 
 	mu        sync.Mutex
 	penalties []string
@@ -106,6 +110,8 @@ func (g *simGateway) Score(_ semreq.Query, r *semreq.Result) uint16 {
 
 func (g *simGateway) Key(string) ([32]byte, bool) { return g.key, true }
 
+func (g *simGateway) Met(string, string, time.Time) {}
+
 func (g *simGateway) Offer(ctx context.Context, _ string, _ Asker, mint func() ([16]byte, []byte, error)) ([]semreq.Endpoint, error) {
 	cti, sat, err := mint()
 	if err != nil {
@@ -121,11 +127,28 @@ func (g *simGateway) Candidates(semreq.Query) (out []Hop) {
 	return out
 }
 
-func (g *simGateway) DomainOf(id string) string { return g.trust.DomainOf(id) }
+func (g *simGateway) DomainOf(id string) string {
+	if g.domainOf != nil {
+		return g.domainOf(id)
+	}
+	return g.trust.DomainOf(id)
+}
+
 func (g *simGateway) MayQuery(string) []string  { return g.mayQuery }
 func (g *simGateway) ResultKeys() frame.KeyFunc { return g.trust.Keys(identity.UseDigest) }
 func (g *simGateway) RATKeys() frame.KeyFunc    { return g.trust.Keys(identity.UseRAT) }
 func (g *simGateway) SATKeys() frame.KeyFunc    { return g.trust.Keys(identity.UseSAT) }
+func (g *simGateway) Standing(_ context.Context, id string, _ []byte) error {
+	if g.standing != nil {
+		return g.standing(id)
+	}
+	return g.bad[id]
+}
+
+func (g *simGateway) Refresh(_ context.Context, domain string) bool {
+	return g.refresh != nil && g.refresh(domain)
+}
+
 func (g *simGateway) Penalise(gw, why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

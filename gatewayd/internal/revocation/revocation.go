@@ -6,7 +6,7 @@
 // every hold that any list since then has had (RFC 5280, section 5.2.4). Lists that cannot be made leave the ones before in place.
 //
 // Who asks is bounded by address and in all, in connections and in requests: everything that is answered anew costs a signature.
-// [Open] listens, [Service.Run] serves until its context ends and waits for what it has started. Safe for concurrent use.
+// [Service.Run] serves until its context ends and waits for what it has started. Safe for concurrent use.
 //
 // Source: seed 002, section 4.2; RFC 5280, RFC 6960; cdsp/PROTOCOL.md, "PKI profile".
 package revocation
@@ -48,11 +48,11 @@ type Service struct {
 	changed chan struct{}
 	renewed chan struct{}
 
-	lists history // of Open, and then of the publishing goroutine
+	lists history // of New, and then of the publishing goroutine
 }
 
-// Open listens and makes the first lists.
-func Open(cfg Config) (*Service, error) {
+// New makes the first lists.
+func New(cfg Config) (*Service, error) {
 	responder, err := pki.NewResponder(cfg.CA, cfg.Status, cfg.Log)
 	if err != nil {
 		return nil, err
@@ -61,13 +61,18 @@ func Open(cfg Config) (*Service, error) {
 	if err := s.publish(true); err != nil {
 		return nil, fmt.Errorf("publish CRLs: %w", err)
 	}
-	if s.listen, err = net.Listen("tcp", cfg.Listen); err != nil {
-		return nil, fmt.Errorf("serve CRLs and OCSP (amc.pki_listen): %w", err)
-	}
 	return s, nil
 }
 
-// Addr is where it listens.
+// Listen opens the socket; [Service.Run] closes it.
+func (s *Service) Listen() (err error) {
+	if s.listen, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+		return fmt.Errorf("serve CRLs and OCSP (amc.pki_listen): %w", err)
+	}
+	return nil
+}
+
+// Addr is where it listens after Listen.
 func (s *Service) Addr() net.Addr { return s.listen.Addr() }
 
 // Changed says that the standing of some certificate may have changed: where one has, new lists come out.

@@ -42,6 +42,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+func (w *world) make() {
+	w.t.Helper()
+	var err error
+	if w.s, err = New(w.config()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) config() Config {
 	return Config{
 		CA: w.ca, Revoked: w.revoked, Now: time.Now, Period: time.Hour, Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler),
@@ -124,7 +132,7 @@ func TestAnyListWithTheDeltaIsTheNewestList(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
 			w, rnd := newWorld(t), rand.New(rand.NewPCG(seed, 7))
-			w.s = openSilent(t, w)
+			w.make()
 			first, _ := w.lists()
 			fulls := []*x509.RevocationList{first}
 			applied := 0
@@ -187,26 +195,11 @@ func equal(a, b map[string]int) bool {
 	return true
 }
 
-// openSilent makes a service without a socket.
-func openSilent(t *testing.T, w *world) *Service {
-	t.Helper()
-	cfg := w.config()
-	responder, err := pki.NewResponder(w.ca, cfg.Status, cfg.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Service{cfg: cfg, site: pki.NewSite(w.ca, responder), changed: make(chan struct{}, 1), renewed: make(chan struct{}, 1)}
-	if err := s.publish(true); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // A change is out at once, a burst within a second in one list, and nothing comes out when nothing has changed but in time.
 func TestPublicationFollowsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.s = openSilent(t, w)
+		w.make()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); w.s.keepPublishing(ctx) }()
@@ -256,8 +249,8 @@ func TestPublicationFollowsChanges(t *testing.T) {
 // run starts a service on a socket of the loopback.
 func (w *world) run() (base string) {
 	w.t.Helper()
-	var err error
-	if w.s, err = Open(w.config()); err != nil {
+	w.make()
+	if err := w.s.Listen(); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,0 +1,151 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"agentgw/directory"
+	"agentgw/directory/aic"
+	"agentgw/directory/arp"
+	"agentgw/gatewayd/internal/aaap"
+	"agentgw/internal/identity"
+)
+
+// joinAMC makes the AMC of this gateway the one on another host.
+func (a *app) joinAMC() {
+	a.remote = aaap.NewClient(aaap.ClientConfig{
+		Address: a.cfg.AMC.Address, Gateway: string(a.home.gateway), Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
+		Addresses: hostPorts(a.cfg.Advertise), Status: func(ctx context.Context, raw []byte) { a.takeStatus(ctx, [][]byte{raw}) },
+		Bundle: func(ctx context.Context, raw []byte) {
+			if err := a.takeBundle(ctx, raw); err != nil {
+				a.log.Error("bundle of the AMC", "err", err)
+			}
+		},
+		Log: a.log,
+	})
+	a.center = a.remote
+}
+
+// takeBundle takes the next bundle of the own domain from its AMC.
+func (a *app) takeBundle(ctx context.Context, raw []byte) error {
+	a.turning.Lock()
+	defer a.turning.Unlock()
+	next, err := identity.ParseBundle(raw)
+	if err != nil {
+		return err
+	}
+	changed, err := a.trust.RenewOwn(raw)
+	if err != nil || !changed {
+		return err
+	}
+	if err := renameio.WriteFile(filepath.Join(a.cfg.StateDir, fileBundle), raw, 0o644); err != nil {
+		return fmt.Errorf("keep the next bundle: %w", err)
+	}
+	a.home.bundle = next
+	return a.bundleRenewed(ctx, raw)
+}
+
+// bundleRenewed tells everybody of the own bundle, which is another one than before.
+func (a *app) bundleRenewed(ctx context.Context, raw []byte) error {
+	own := a.trust.Own()
+	a.log.Info("own bundle renewed", "seq", own.Seq, "keys", len(own.Keys))
+	m := &arp.Bundle{Bundle: raw}
+	a.agents.Announce(m)
+	if a.members != nil {
+		a.members.Announce(m)
+	}
+	a.peers.TrustChanged()
+	return a.audit(ctx, "bundle.renewed", map[string]any{"seq": own.Seq, "keys": len(own.Keys)})
+}
+
+// publishKeys puts the keys of a gateway on another host into the bundle.
+func (a *app) publishKeys(ctx context.Context, gateway aic.AIC, keys []identity.BundleKey) ([]byte, error) {
+	a.turning.Lock()
+	defer a.turning.Unlock()
+	raw, err := a.home.nextBundle(now(), func(b *identity.Bundle) (bool, error) {
+		before := len(b.Keys)
+		b.Keys = slices.DeleteFunc(b.Keys, func(k identity.BundleKey) bool { return k.Owner == string(gateway) })
+		b.Keys = append(b.Keys, keys...)
+		return before != 0, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if raw == nil {
+		return a.trust.Own().Raw, nil
+	}
+	if _, err := a.trust.RenewOwn(raw); err != nil {
+		return nil, err
+	}
+	return raw, a.bundleRenewed(ctx, raw)
+}
+
+// turnRemote does what is due with this gateway's keys, which the AMC's bundle publishes.
+func (a *app) turnRemote(ctx context.Context, at time.Time, force bool) error {
+	b := a.trust.Own().Bundle
+	b.Keys = slices.Clone(b.Keys)
+	changed, err := a.home.keys.turn(&b, at, force)
+	if err != nil || !changed {
+		return err
+	}
+	var keys []arp.GatewayKey
+	for _, k := range b.Keys {
+		if k.Owner == string(a.home.gateway) {
+			keys = append(keys, arp.GatewayKey{Use: uint8(k.Use), Public: k.Public, NotBefore: k.NotBefore, NotAfter: k.NotAfter})
+		}
+	}
+	ask, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	raw, err := a.remote.PutKeys(ask, keys)
+	if err != nil {
+		return fmt.Errorf("publish the keys of this gateway: %w", err)
+	}
+	return a.takeBundle(ctx, raw)
+}
+
+// renewRemote has the AMC issue this gateway's next certificate when half of the life of the current one is over; after its end
+// with nothing but the key.
+func (a *app) renewRemote(ctx context.Context, at time.Time) error {
+	leaf := a.home.current().Leaf
+	if at.Before(identity.HalfLife(leaf)) {
+		return nil
+	}
+	key, err := a.home.key(a.cfg)
+	if err != nil {
+		return err
+	}
+	csr, err := identity.NewCSR(key)
+	if err != nil {
+		return err
+	}
+	m := &arp.Renew{AIC: string(a.home.gateway), CSR: csr}
+	ask, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	var issued *arp.Credential
+	if at.After(leaf.NotAfter) {
+		issued, err = a.remote.RenewLate(ask, key, m)
+	} else {
+		issued, err = a.remote.Issue(ask, "", m)
+	}
+	if err != nil {
+		return fmt.Errorf("the certificate of this gateway ends at %s: %w", leaf.NotAfter.UTC().Format(time.RFC3339), err)
+	}
+	a.log.Info("own certificate renewed by the AMC")
+	return a.home.keep(a.cfg, issued.Chain, key)
+}
+
+// lift gives the entries back that were suspended when this gateway last heard of its AMC, and are not any more.
+func (a *app) lift(ctx context.Context) {
+	for _, l := range a.registry.List() {
+		if l.State == directory.Suspended && a.statuses.Of(l.AIC) == identity.Good {
+			if err := a.registry.SetState(ctx, l.AIC, directory.Active, now()); err != nil {
+				a.log.Error("directory does not follow the status list", "aic", l.AIC, "err", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package app
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"agentgw/config"
+	"agentgw/directory"
+	"agentgw/directory/arp"
+	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
+)
+
+// newRemoteDomain is a domain of two hosts: an AMC alone, and a gateway that has joined it.
+func newRemoteDomain(t *testing.T) (center, g *gateway) {
+	t.Helper()
+	center = &gateway{t: t, dir: t.TempDir()}
+	if _, err := Init(InitOptions{Dir: center.dir, Domain: "clinic.example", Listen: freeAddr(t), Lab: true, Roles: []string{config.RoleAMC}}); err != nil {
+		t.Fatal(err)
+	}
+	center.start()
+	center.dialler()
+	token, err := center.app.CreateToken(t.Context(), admin.TokenRequest{For: "gateway"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g = &gateway{t: t, dir: t.TempDir()}
+	if _, err := Join(t.Context(), JoinOptions{Dir: g.dir, Token: token.Token, Listen: freeAddr(t), Lab: true}); err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	g.dialler()
+	eventually(t, "the gateway attached to its AMC", func() bool { ok, _ := g.app.remote.Attached(); return ok })
+	return center, g
+}
+
+// dialler opens a socket to dial from, and has everything closed at the end.
+func (g *gateway) dialler() {
+	g.t.Helper()
+	var err error
+	if g.ep, err = endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", Profile: endpoint.Agent}); err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		g.ep.Close(ctx)
+		g.stop()
+	})
+}
+
+// enrolBy enrols an agent at g with a token that the AMC has made.
+func enrolBy(t *testing.T, center, g *gateway) (*arp.Enrolled, error) {
+	t.Helper()
+	a, err := center.app.CreateToken(t.Context(), admin.TokenRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := arp.ParseToken(a.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := identitytest.NewKey(t)
+	csr, err := identity.NewCSR(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.key = key
+	return g.enrol(token, key, csr, pharmacyACS)
+}
+
+func TestRemoteAMC(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	done, err := enrolBy(t, center, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := identity.TLSCertificate(done.Chain, g.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}
+	s, err := g.attach(cert, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(center.app.registry.List()); n != 0 {
+		t.Errorf("the AMC's own directory has %d entries", n)
+	}
+	center.setStanding(done.AIC, "suspended")
+	eventually(t, "the agent suspended at its gateway", func() bool { return g.stateOf(t, done.AIC) == directory.Suspended })
+	<-s.Conn().Context().Done()
+	center.setStanding(done.AIC, "good")
+	eventually(t, "the agent active again", func() bool { return g.stateOf(t, done.AIC) == directory.Active })
+	if _, err := g.attach(cert, m); err != nil {
+		t.Errorf("after it was resumed: %v", err)
+	}
+	if err := g.app.SetStanding(t.Context(), admin.StandingRequest{AIC: done.AIC, State: "revoked"}); frame.CodeOf(err) != frame.State {
+		t.Errorf("a gateway without the role decides: %v", err)
+	}
+	here, err := center.app.CreateToken(t.Context(), admin.TokenRequest{For: "gateway"}) // its pin is the AMC's own
+	if err != nil {
+		t.Fatal(err)
+	}
+	atAMC, err := arp.ParseToken(here.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := center.enrol(atAMC, g.key, []byte{1}, pharmacyACS); err == nil || !strings.Contains(err.Error(), "at a gateway") {
+		t.Errorf("an agent enrols at the AMC: %v", err)
+	}
+	if err := g.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: done.AIC}); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := center.app.amc.Agent(done.AIC); err != nil || st.State != identity.Revoked {
+		t.Errorf("after a withdrawal at the gateway the AMC says %v, %v", st.State, err)
+	}
+}
+
+// While the AMC is down, agents that are enrolled attach as ever, registrations and renewals fail with a clear error, and a
+// withdrawal is made up for when it is back.
+func TestCase40AMCDown(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	done, err := enrolBy(t, center, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := identity.TLSCertificate(done.Chain, g.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaving, err := enrolBy(t, center, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := center.app.CreateToken(t.Context(), admin.TokenRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	center.stop()
+	eventually(t, "the AMC missed", func() bool { ok, _ := g.app.remote.Attached(); return !ok })
+	if _, err := g.attach(cert, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}); err != nil {
+		t.Errorf("an enrolled agent attaches: %v", err)
+	}
+	key := identitytest.NewKey(t)
+	csr, _ := identity.NewCSR(key)
+	parsed, err := arp.ParseToken(token.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.enrol(parsed, key, csr, pharmacyACS); frame.CodeOf(err) != frame.UpstreamFailed || !strings.Contains(err.Error(), "AMC") {
+		t.Errorf("a registration: %v", err)
+	}
+	if n := len(g.app.registry.List()); n != 2 {
+		t.Errorf("%d entries after a registration that failed", n)
+	}
+	if err := g.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: leaving.AIC}); err != nil {
+		t.Errorf("a withdrawal: %v", err)
+	}
+	if err := g.app.statuses.Fresh(done.AIC); err != nil {
+		t.Errorf("at home the last list counts for hours: %v", err)
+	}
+	center.start()
+	eventually(t, "the AMC back", func() bool { ok, _ := g.app.remote.Attached(); return ok })
+	g.app.payOwed(t.Context())
+	if st, err := center.app.amc.Agent(leaving.AIC); err != nil || st.State != identity.Revoked {
+		t.Errorf("the withdrawal is not made up for: %v, %v", st.State, err)
+	}
+	if _, err := g.enrol(parsed, key, csr, pharmacyACS); err != nil {
+		t.Errorf("the same registration afterwards: %v", err)
+	}
+}
+
+// The keys of a gateway are published by its AMC's bundle; its certificate comes from there, after its end too.
+func TestGatewayOfARemoteAMCIsRenewed(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	before := g.app.home.current().Leaf
+	if err := g.app.renewRemote(t.Context(), identity.HalfLife(before).Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	second := g.app.home.current().Leaf
+	if second.SerialNumber.Cmp(before.SerialNumber) == 0 {
+		t.Error("the certificate is the same")
+	}
+	if err := g.app.renewRemote(t.Context(), second.NotAfter.Add(time.Hour)); err != nil { // with nothing but the key
+		t.Errorf("after its end: %v", err)
+	}
+	keys := len(g.app.trust.Own().Keys)
+	if err := g.app.RotateKeys(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(g.app.trust.Own().Keys); n != keys+len(gatewayUses) {
+		t.Errorf("%d keys are published, %d before, %d were to be replaced", n, keys, len(gatewayUses))
+	}
+	if a, b := g.app.trust.Own().Seq, center.app.trust.Own().Seq; a != b {
+		t.Errorf("the gateway holds bundle %d, its AMC %d", a, b)
+	}
+	g.stop()
+	g.start()
+	eventually(t, "attached after a restart", func() bool { ok, _ := g.app.remote.Attached(); return ok })
+}
+
+func TestJoinRefusals(t *testing.T) {
+	t.Parallel()
+	center, _ := newRemoteDomain(t)
+	agents := center.app
+	token, err := agents.CreateToken(t.Context(), admin.TokenRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if _, err := Join(t.Context(), JoinOptions{Dir: dir, Token: token.Token, Listen: "127.0.0.1:0"}); err == nil {
+		t.Error("a gateway joins with an agent's token, at a gateway")
+	}
+	gatewayToken, err := agents.CreateToken(t.Context(), admin.TokenRequest{For: "gateway"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Join(t.Context(), JoinOptions{Dir: dir, Token: gatewayToken.Token, Listen: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Join(t.Context(), JoinOptions{Dir: dir, Token: gatewayToken.Token, Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "gatewayd.yaml")) {
+		t.Errorf("over a gateway that is there: %v", err)
+	}
+	if _, err := Join(t.Context(), JoinOptions{Dir: t.TempDir(), Token: gatewayToken.Token, Listen: "127.0.0.1:0"}); frame.CodeOf(err) != frame.TokenReplayed {
+		t.Errorf("a second gateway with the same token: %v", err)
+	}
+}

@@ -1,0 +1,85 @@
+package peering
+
+import (
+	"slices"
+
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+)
+
+// introduce takes a bundle that a neighbour introduces, or holds it until the operator approves it: the neighbour's row says
+// which.
+func (p *Peering) introduce(r *peer, raw []byte, b *identity.Accepted) (changed bool, err error) {
+	if !r.AskFirst {
+		changed, err = p.cfg.Trust.Introduce(raw, r.Domain, r.Introduces)
+	} else {
+		var held bool
+		changed, held, err = p.cfg.Trust.Hold(raw, r.Domain, r.Introduces)
+		if held {
+			p.log.Warn("introduced domain waits for approval: compare the fingerprint with its operator, then `gatewayd peer approve`",
+				"domain", b.Domain, "from", r.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
+		}
+	}
+	if changed && err == nil {
+		p.cfg.KeepPin(b.Domain, &b.Fingerprint)
+	} // the pin of a domain that is disputed now stays: else a restart would believe whoever speaks first
+	return changed, err
+}
+
+// Renew takes a newer bundle of a configured peer, wherever it came from: the bundle held vouches for it.
+func (p *Peering) Renew(domain string, raw []byte) (changed bool, err error) {
+	b, err := identity.ParseBundle(raw)
+	if err != nil {
+		return false, err
+	}
+	if b.Domain != domain {
+		return false, frame.Errorf(frame.IdentityMismatch, "the bundle is of %s, not of %s", b.Domain, domain)
+	}
+	if changed, err = p.cfg.Trust.Renew(raw); changed {
+		p.log.Info("newer bundle of a peer", "domain", domain, "seq", b.Seq)
+		p.news.broadcast()
+		p.node.BundleAccepted()
+	}
+	return changed, err
+}
+
+// Rows are the policy rows, in no order.
+func (p *Peering) Rows() (out []Row) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.rows {
+		out = append(out, r.Row)
+	}
+	return out
+}
+
+// Approve believes an introduced domain that waits, under the fingerprint that the operator compared.
+func (p *Peering) Approve(domain string, fingerprint [32]byte) error {
+	a, err := p.cfg.Trust.Approve(domain, fingerprint)
+	if err != nil {
+		return err
+	}
+	p.cfg.KeepPin(domain, &fingerprint)
+	p.log.Info("introduced domain approved", "domain", domain, "by", a.By, "fingerprint", identity.FingerprintText(fingerprint))
+	p.news.broadcast()
+	<-p.ready
+	p.node.BundleAccepted()
+	p.askAround(p.ctx, domain) // its status list was not taken while it waited
+	return nil
+}
+
+// approveUnasked believes what waits although a row lets it in without asking now: the operator has changed the row.
+func (p *Peering) approveUnasked() {
+	for _, a := range p.cfg.Trust.Pending() {
+		unasked := func(by string) bool {
+			r := p.row(by)
+			return r != nil && !r.AskFirst && identity.MayIntroduce(r.Introduces, a.Domain)
+		}
+		if !slices.ContainsFunc(a.By, unasked) {
+			continue
+		}
+		if err := p.Approve(a.Domain, a.Fingerprint); err != nil {
+			p.log.Warn("introduced domain is refused", "domain", a.Domain, "err", err)
+		}
+	}
+}
