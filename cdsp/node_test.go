@@ -49,6 +49,7 @@ func connectMem(dialler, acceptor string) (a, b *memLink) {
 func (l *memLink) RemoteGateway() string                   { return l.gateway }
 func (l *memLink) Control(context.Context) (Stream, error) { return l.control, nil }
 func (l *memLink) RTT() time.Duration                      { return 10 * time.Millisecond }
+func (l *memLink) Until() time.Time                        { return time.Time{} }
 
 func (l *memLink) OpenDigest(ctx context.Context) (Stream, error) {
 	r, w := io.Pipe()

@@ -18,15 +18,19 @@ type QUICLink struct {
 	conn    *endpoint.Conn
 	gateway string
 	dialled bool
+	until   time.Time
 	control chan Stream
 	digests chan Stream
 	once    sync.Once
 }
 
-// NewQUICLink wraps a connection whose peer was verified to be gateway.
-func NewQUICLink(conn *endpoint.Conn, gateway string, dialled bool) *QUICLink {
-	return &QUICLink{conn: conn, gateway: gateway, dialled: dialled, control: make(chan Stream), digests: make(chan Stream)}
+// NewQUICLink wraps a connection whose peer was verified to be gateway. until is when the first of both ends' certificates ends.
+func NewQUICLink(conn *endpoint.Conn, gateway string, dialled bool, until time.Time) *QUICLink {
+	return &QUICLink{conn: conn, gateway: gateway, dialled: dialled, until: until, control: make(chan Stream), digests: make(chan Stream)}
 }
+
+// Until is when the first of both ends' certificates ends.
+func (l *QUICLink) Until() time.Time { return l.until }
 
 // Handle registers the handlers of the streams that the other side opens: the digest stream and, where the other side
 // dialled, the control stream.

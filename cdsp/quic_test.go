@@ -49,7 +49,7 @@ func startQUIC(t *testing.T, d, other *identitytest.Domain) *quicGateway {
 
 // serve attaches a connection and serves it until its session has ended.
 func (g *quicGateway) serve(ctx context.Context, c *endpoint.Conn, other *identitytest.Domain, dialled bool) *Session {
-	l := NewQUICLink(c, string(other.Gateway), dialled)
+	l := NewQUICLink(c, string(other.Gateway), dialled, time.Time{})
 	handlers := endpoint.Handlers{}
 	l.Handle(handlers)
 	s := g.node.Attach(ctx, l, other.Name, dialled)

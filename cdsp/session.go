@@ -20,6 +20,7 @@ type Link interface {
 	AcceptDigest(ctx context.Context) (Stream, error)
 	Close(code frame.Code, reason string)
 	RTT() time.Duration
+	Until() time.Time // when the first of both ends' certificates ends; zero: not known
 }
 
 // Stream is one stream of frames. Reset abandons it, is idempotent, and may be called beside a read or write; every stream
@@ -208,7 +209,7 @@ func (n *Node) register(s *Session) error {
 		return errStopped
 	}
 	n.sessions[s.conn] = s
-	n.step(replica.Connected{Conn: s.conn, Gateway: s.link.RemoteGateway(), Domain: s.domain, Dialled: s.dialled})
+	n.step(replica.Connected{Conn: s.conn, Gateway: s.link.RemoteGateway(), Domain: s.domain, Dialled: s.dialled, Until: s.link.Until()})
 	return nil
 }
 

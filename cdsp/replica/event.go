@@ -16,6 +16,8 @@ type Connected struct {
 	Gateway string // AIC from the verified certificate
 	Domain  string // domain that owns the AIC's prefix
 	Dialled bool   // by us
+	// Until is when the first of both ends' certificates ends; zero: not known.
+	Until time.Time
 }
 
 // Disconnected: the connection is gone, whoever ended it.

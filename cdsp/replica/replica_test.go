@@ -935,6 +935,7 @@ func TestCollision(t *testing.T) {
 		age                         time.Duration
 		alive                       bool
 		keepSecond                  bool
+		younger                     time.Duration
 	}{
 		// The neighbour is A, we are ME: A is smaller, so of two young ones the one that A dialled stays.
 		"both at once, ours first":   {firstDialled: true, keepSecond: true},
@@ -943,16 +944,19 @@ func TestCollision(t *testing.T) {
 		"it restarted":               {secondDialled: true, boot: 1, age: 10 * time.Second, alive: true, keepSecond: true},
 		"the old one lives":          {firstDialled: true, age: 20 * time.Second, alive: true},
 		"the old one is silent":      {firstDialled: true, age: 20 * time.Second, keepSecond: true},
+		"younger certificates":       {firstDialled: true, age: 20 * time.Second, alive: true, younger: time.Hour, keepSecond: true},
+		"older certificates":         {firstDialled: true, age: 20 * time.Second, alive: true, younger: -time.Hour},
 	}
 	for name, tt := range tests {
 		b := newBench(t)
-		b.step(Connected{Conn: 1, Gateway: "A", Domain: "a.example", Dialled: tt.firstDialled})
+		until := start.Add(24 * time.Hour)
+		b.step(Connected{Conn: 1, Gateway: "A", Domain: "a.example", Dialled: tt.firstDialled, Until: until})
 		b.receive(1, b.hello("A", "a.example"))
 		b.wait(tt.age)
 		if tt.alive {
 			b.receive(1, &wire.Keepalive{})
 		}
-		b.step(Connected{Conn: 2, Gateway: "A", Domain: "a.example", Dialled: tt.secondDialled})
+		b.step(Connected{Conn: 2, Gateway: "A", Domain: "a.example", Dialled: tt.secondDialled, Until: until.Add(tt.younger)})
 		h := b.hello("A", "a.example")
 		h.BootID[0] = tt.boot
 		b.receive(2, h)

@@ -84,6 +84,7 @@ type session struct {
 	conn    uint64
 	peer    *peer
 	dialled bool
+	until   time.Time // of the certificates, see [Connected]
 	state   State
 	hello   *wire.Hello // the neighbour's
 	rtt     time.Duration
@@ -127,7 +128,7 @@ func (r *Replica) connected(now time.Time, e Connected) {
 		r.emit(Close{Conn: e.Conn, Code: frame.Collision, Reason: "too many connections"})
 		return
 	}
-	s := &session{conn: e.Conn, peer: p, dialled: e.Dialled, heard: now, since: now}
+	s := &session{conn: e.Conn, peer: p, dialled: e.Dialled, until: e.Until, heard: now, since: now}
 	r.sessions[e.Conn] = s
 	s.tx = newSender(r.nonce())
 	r.become(now, s, Open, "connected")
@@ -254,10 +255,14 @@ func (r *Replica) judgeHello(now time.Time, p *peer, h *wire.Hello) (frame.Code,
 }
 
 // replaces says whether the connection s, whose HELLO just arrived, takes the place of the session cur. Both sides decide
-// alike: a restarted neighbour wins, a live session stays, a silent one goes, and of two that were dialled at the same
-// time the one of the smaller gateway is kept.
+// alike: a restarted neighbour wins, and so does a connection with younger certificates, so that the old one need not end with
+// its own; else a live session stays, a silent one goes, and of two that were dialled at the same time the one of the smaller
+// gateway is kept.
 func (r *Replica) replaces(now time.Time, s, cur *session) bool {
 	if s.hello.BootID != cur.hello.BootID || cur.state == Draining {
+		return true
+	}
+	if !cur.until.IsZero() && s.until.After(cur.until.Add(time.Second)) {
 		return true
 	}
 	if now.Sub(cur.since) >= r.cfg.Timers.Hello {

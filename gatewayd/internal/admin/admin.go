@@ -63,15 +63,16 @@ type TrustRow struct {
 
 // PeerRow is one neighbour.
 type PeerRow struct {
-	Domain  string `json:"domain"`
-	Gateway string `json:"gateway,omitempty"`
-	Role    string `json:"role"`
-	State   string `json:"state"` // idle, connect, open, up, stale
-	Acked   bool   `json:"acked"` // the peer has applied all that we have for it
-	Entries int    `json:"entries"`
-	RTTMS   int64  `json:"rtt_ms,omitempty"`
-	ClockS  int64  `json:"clock_ahead_s"` // how far its clock is ahead of ours, by its last HELLO
-	Error   string `json:"error,omitempty"`
+	Domain  string     `json:"domain"`
+	Gateway string     `json:"gateway,omitempty"`
+	Role    string     `json:"role"`
+	State   string     `json:"state"` // idle, connect, open, up, stale
+	Acked   bool       `json:"acked"` // the peer has applied all that we have for it
+	Entries int        `json:"entries"`
+	RTTMS   int64      `json:"rtt_ms,omitempty"`
+	ClockS  int64      `json:"clock_ahead_s"`   // how far its clock is ahead of ours, by its last HELLO
+	Until   *time.Time `json:"until,omitempty"` // when the certificates of the connection end
+	Error   string     `json:"error,omitempty"`
 }
 
 // AgentRow is one agent of the directory.

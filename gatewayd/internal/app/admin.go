@@ -61,10 +61,14 @@ func (a *app) Agents() []admin.AgentRow {
 func (a *app) Peers() []admin.PeerRow {
 	rows := []admin.PeerRow{}
 	for _, p := range a.peers.Status() {
-		rows = append(rows, admin.PeerRow{
+		row := admin.PeerRow{
 			Domain: p.Domain, Gateway: p.Gateway, Role: p.Role, State: p.State, Acked: p.Acked, Entries: p.Entries,
 			RTTMS: p.RTT.Milliseconds(), ClockS: int64(p.Skew.Seconds()), Error: p.Err,
-		})
+		}
+		if !p.Until.IsZero() {
+			row.Until = &p.Until
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }

@@ -292,3 +292,22 @@ func TestIssuingCARotatesWithTheGateway(t *testing.T) {
 }
 
 func sha(b []byte) [32]byte { return sha256.Sum256(b) }
+
+// Connections between gateways are made anew before the certificates of their ends end, and requests find a neighbour all the time.
+func TestNeighboursOutliveTheirCertificates(t *testing.T) {
+	t.Parallel()
+	short := func(c *config.Gateway) { c.AMC.GatewayLife = config.Duration(4 * time.Second) }
+	one, two := newGatewayWith(t, "one.example", short), newGatewayWith(t, "two.example", short)
+	two.addPeer(one, PeerOptions{Role: "peer"})
+	one.addPeer(two, PeerOptions{Role: "peer", Addresses: []string{two.cfg.Listen}})
+	eventually(t, "the neighbours up", func() bool { return one.peerState("two.example").State == "up" })
+	first := *one.peerState("two.example").Until
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if p := one.peerState("two.example"); p.State != "up" || p.Until == nil {
+			t.Fatalf("the neighbour is %s: %s", p.State, p.Error)
+		}
+	}
+	if last := *one.peerState("two.example").Until; !last.After(first.Add(time.Second)) {
+		t.Errorf("the connection's certificates end at %v, at first at %v", last, first)
+	}
+}

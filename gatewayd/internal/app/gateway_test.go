@@ -30,12 +30,19 @@ type gateway struct {
 	stop func()
 	ep   *endpoint.Endpoint
 	key  crypto.Signer // of the agent that was enrolled last
+	tune func(*config.Gateway)
 }
 
 // newGateway makes a domain and starts its gateway on a free port of the loopback.
 func newGateway(t testing.TB, domain string) *gateway {
 	t.Helper()
-	g := &gateway{t: t, dir: t.TempDir()}
+	return newGatewayWith(t, domain, nil)
+}
+
+// newGatewayWith is newGateway with another configuration.
+func newGatewayWith(t testing.TB, domain string, tune func(*config.Gateway)) *gateway {
+	t.Helper()
+	g := &gateway{t: t, dir: t.TempDir(), tune: tune}
 	if _, err := Init(InitOptions{Dir: g.dir, Domain: domain, Listen: freeAddr(t), Lab: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +78,9 @@ func (g *gateway) start() {
 		g.t.Fatal(err)
 	}
 	cfg.Limits.EnrolRate, cfg.Limits.HandshakeRate, cfg.Limits.AgentRequestRate = 1000, 1000, 1e6 // one address makes every connection
+	if g.tune != nil {
+		g.tune(cfg)
+	}
 	g.cfg = cfg
 	ctx, cancel := context.WithCancel(context.Background())
 	var cleanup daemon.Cleanup

@@ -179,7 +179,9 @@ func (h *home) renew(cfg *config.Gateway, now time.Time) error {
 	if h.gateway == "" { // the first time; later it is read without a lock
 		h.gateway = id
 	}
-	if h.authority == nil || now.Before(identity.HalfLife(leaf)) {
+	short := time.Duration(cfg.AMC.GatewayLife)
+	tooLong := short > 0 && leaf.NotAfter.After(now.Add(short+identity.NotBeforeSlack)) // the configuration has been changed
+	if h.authority == nil || now.Before(identity.HalfLife(leaf)) && !tooLong {
 		return h.use(chain, key)
 	}
 	profile := pki.Profile{Kind: pki.Gateway, AIC: h.gateway, DNSNames: dnsNames(cfg.Advertise), Life: time.Duration(cfg.AMC.GatewayLife)}

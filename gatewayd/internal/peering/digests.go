@@ -253,6 +253,7 @@ type PeerStatus struct {
 	RTT                          time.Duration
 	Skew                         time.Duration // how far its clock is ahead of ours, by its last HELLO
 	HeldUntil                    time.Time     // two gateways seem to run with its identity: none is accepted before
+	Until                        time.Time     // when the certificates of the connection end
 	Err                          string
 }
 
@@ -267,6 +268,9 @@ func (p *Peering) Status() []PeerStatus {
 		st := PeerStatus{
 			Domain: n.Domain, Gateway: n.Gateway, Role: n.Role.String(), State: strings.ToLower(n.State.String()), Acked: n.Acked,
 			Entries: n.Received, RTT: n.RTT, Skew: n.Skew, HeldUntil: n.HeldUntil,
+		}
+		if l := p.linkTo(n.Gateway); l != nil {
+			st.Until = l.until
 		}
 		if r := p.row(n.Domain); r != nil {
 			if err := r.lastErr.Load(); err != nil && n.State != replica.Established {

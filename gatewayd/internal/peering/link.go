@@ -20,7 +20,8 @@ const (
 	steadyAfter = time.Minute // up for so long, the next back-off starts small again
 	readTime    = 5 * time.Second
 	writeTime   = 10 * time.Second
-	maxOut      = 128 // requests to one neighbour at once
+	expirySlack = time.Minute // after a certificate's end, for clocks that disagree
+	maxOut      = 128         // requests to one neighbour at once
 )
 
 // link is a connection to a neighbour whose session is up.
@@ -30,6 +31,7 @@ type link struct {
 	gateway string
 	domain  string
 	out     chan struct{} // slots for requests to it
+	until   time.Time     // when the first of both ends' certificates ends
 }
 
 // Gateway implements relay.Neighbour.
@@ -87,8 +89,8 @@ func (l *link) Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, er
 	return out, nil
 }
 
-// serve runs one connection of a verified peer until it ends.
-func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool) error {
+// serve runs one connection of a verified peer until it ends. own is the certificate that this end has shown.
+func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool, own *x509.Certificate) error {
 	id, err := identity.AICOf(c.PeerLeaf())
 	if err != nil { // the handshake verified it
 		return err
@@ -98,8 +100,10 @@ func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool) err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	l := &link{p: p, conn: c, gateway: string(id), domain: p.cfg.Trust.DomainOf(string(id)), out: make(chan struct{}, maxOut)}
-	qlink := cdsp.NewQUICLink(c, l.gateway, dialled)
+	l := &link{p: p, conn: c, gateway: string(id), domain: p.cfg.Trust.DomainOf(string(id)), out: make(chan struct{}, maxOut), until: earlierEnd(own, c.PeerLeaf())}
+	expired := time.AfterFunc(time.Until(c.PeerLeaf().NotAfter)+expirySlack, func() { c.Close(frame.CertStatus, "certificate expired") })
+	defer expired.Stop()
+	qlink := cdsp.NewQUICLink(c, l.gateway, dialled, l.until)
 	handlers := endpoint.Handlers{
 		frame.StreamRequest: func(ctx context.Context, s *endpoint.Stream) { p.request(ctx, l, s) },
 	}
@@ -124,6 +128,14 @@ func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool) err
 		r.lastErr.Store(&text)
 	}
 	return err
+}
+
+// earlierEnd is when the first of two certificates ends.
+func earlierEnd(own, peer *x509.Certificate) time.Time {
+	if own.NotAfter.Before(peer.NotAfter) {
+		return own.NotAfter
+	}
+	return peer.NotAfter
 }
 
 // linkUp makes a neighbour usable for requests: its HELLO has arrived.
@@ -251,11 +263,41 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, ad
 func (p *Peering) dial(ctx context.Context, address string) error {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
+	own := p.cfg.Certificate()
 	c, err := p.ep.Dial(dialCtx, address, frame.ALPNGateway, "", endpoint.Credentials{
-		Certificate: p.cfg.Certificate(), Verify: p.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, p.role),
+		Certificate: own, Verify: p.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, p.role),
 	})
 	if err != nil {
 		return err
 	}
-	return p.serve(c.Context(), c, true) // the node ends it, with a goodbye, when it stops or the row goes
+	ended := make(chan struct{})
+	defer close(ended)
+	p.tasks.Go(func() { p.rejuvenate(ctx, ended, address, earlierEnd(own.Leaf, c.PeerLeaf())) })
+	return p.serve(c.Context(), c, true, own.Leaf) // the node ends it, with a goodbye, when it stops or the row goes
+}
+
+// rejuvenate connects anew before the certificates of a connection end, when both ends have had time to renew theirs: the younger
+// connection takes its place, and requests find a neighbour all the time.
+func (p *Peering) rejuvenate(ctx context.Context, ended <-chan struct{}, address string, end time.Time) {
+	left := time.Until(end)
+	for _, at := range []time.Time{end.Add(-left / 4), end.Add(-left / 16)} {
+		timer := time.NewTimer(time.Until(at))
+		select {
+		case <-timer.C:
+		case <-ended:
+			timer.Stop()
+			return
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		if err := p.dial(ctx, address); err != nil {
+			p.log.Debug("connection for younger certificates has ended", "address", address, "err", err)
+		}
+		select {
+		case <-ended: // it took the place
+			return
+		default:
+		}
+	}
 }

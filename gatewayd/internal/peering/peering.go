@@ -271,7 +271,7 @@ func (p *Peering) Face() endpoint.Face {
 				Certificate: p.cfg.Certificate(), Verify: p.cfg.Trust.Verify(x509.ExtKeyUsageClientAuth, p.role),
 			}, nil
 		},
-		Serve: func(ctx context.Context, c *endpoint.Conn) { p.serve(ctx, c, false) },
+		Serve: func(ctx context.Context, c *endpoint.Conn) { p.serve(ctx, c, false, p.cfg.Certificate().Leaf) },
 	}
 }
 

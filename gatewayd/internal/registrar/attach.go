@@ -66,7 +66,7 @@ func (r *Registrar) serveAgent(ctx context.Context, c *endpoint.Conn, agent Agen
 		}
 	})
 	defer late.Stop()
-	expired := time.AfterFunc(time.Until(c.PeerLeaf().NotAfter)+expirySlack, func() {
+	expired := time.AfterFunc(time.Until(c.PeerLeaf().NotAfter)+r.slack, func() {
 		r.log.Info("certificate of an agent has expired", "aic", agent.AIC)
 		c.Close(frame.CertStatus, "certificate expired")
 	})

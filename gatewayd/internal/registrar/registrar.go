@@ -106,6 +106,7 @@ type Registrar struct {
 	complaints *rate.Limiter
 
 	partners partners
+	slack    time.Duration // [expirySlack], but in tests
 
 	mu       sync.Mutex // guards attached and conns, and get-and-add of enrols
 	attached map[string]*attachment
@@ -130,7 +131,7 @@ func New(cfg Config) *Registrar {
 		cfg.AuditSoon = func(string, any) {}
 	}
 	return &Registrar{
-		cfg: cfg, log: cfg.Log, enrols: enrols, complaints: rate.NewLimiter(1, 20),
+		cfg: cfg, log: cfg.Log, enrols: enrols, slack: expirySlack, complaints: rate.NewLimiter(1, 20),
 		attached: map[string]*attachment{}, conns: map[string]int{},
 	}
 }
