@@ -35,7 +35,8 @@ type world struct {
 	agents       []*agent
 	floor        *floorClient // one server
 	chain        *floorClient // the first of two
-	parties      []*party     // initiators of sessions
+	enroller     *floorEnroller
+	parties      []*party // initiators of sessions
 	stopAlive    func()
 }
 
@@ -66,6 +67,9 @@ func (w *world) close() {
 			f.close()
 		}
 	}
+	if w.enroller != nil {
+		w.enroller.close()
+	}
 	w.ep.Close(ctx)
 	w.procs.Stop()
 }
@@ -94,7 +98,11 @@ func (w *world) rows(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	sessions, err := w.sessions(ctx)
-	return append(rows, sessions...), err
+	if err != nil {
+		return nil, err
+	}
+	registrations, err := w.registrations(ctx)
+	return append(append(rows, sessions...), registrations...), err
 }
 
 // startGateways makes two domains that are peers, and runs their gateways.
