@@ -215,3 +215,24 @@ func TestPurePackages(t *testing.T) {
 		}
 	}
 }
+
+// TestScopesAreDecidedInOnePlace: who spells a scope, or matches one by hand, decides beside the policy package, and differently
+// some day.
+func TestScopesAreDecidedInOnePlace(t *testing.T) {
+	_, sources := tree(t)
+	looked := 0
+	for path, src := range sources {
+		if strings.HasSuffix(path, "_test.go") || within(filepath.ToSlash(path), "internal/policy") || within(filepath.ToSlash(path), "integration") {
+			continue
+		}
+		looked++
+		for _, literal := range []string{"\"agw.discover", "\"acps.skill.invoke:", "\"agw.publish:", "\"agw.context.read"} {
+			if bytes.Contains(src, []byte(literal)) {
+				t.Errorf("%s spells the scope %s: use the constants and functions of internal/policy", path, literal)
+			}
+		}
+	}
+	if looked < 100 {
+		t.Errorf("only %d files were looked at", looked)
+	}
+}

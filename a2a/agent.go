@@ -147,10 +147,15 @@ func (a *Agent) Sessions() []*Session {
 
 // RevokePeer ends every session with an AIC, and drops its offers: its domain has taken it out of service.
 func (a *Agent) RevokePeer(aic string, code frame.Code) {
+	a.RevokePeers(func(id string) bool { return id == aic }, code)
+}
+
+// RevokePeers ends every session, and drops every offer, with the agents that ends names.
+func (a *Agent) RevokePeers(ends func(aic string) bool, code frame.Code) {
 	a.mu.Lock()
-	a.offers.Drop(func(sat token.SAT) bool { return sat.Subject == aic })
+	a.offers.Drop(func(sat token.SAT) bool { return ends(sat.Subject) })
 	a.mu.Unlock()
-	a.revoke(code, func(s *Session) bool { return s.remote.AIC == aic })
+	a.revoke(code, func(s *Session) bool { return ends(s.remote.AIC) })
 }
 
 // RevokeSession ends one session, or drops its offer.

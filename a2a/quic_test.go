@@ -220,6 +220,28 @@ func TestSession(t *testing.T) {
 	})
 }
 
+// Agents that are trusted no more lose their sessions, and their offers open none; others keep theirs.
+func TestRevokedPeersLoseTheirSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet2(t, handlerFunc(sells), nil)
+		s := n.mustOpen(nil)
+		sat := n.offered(nil)
+		n.b.RevokePeers(func(id string) bool { return id == n.b.AIC() }, frame.Revoked)
+		synctest.Wait()
+		if len(n.b.Sessions()) != 1 {
+			t.Fatal("a session with somebody else ends")
+		}
+		n.b.RevokePeers(func(id string) bool { return id == n.a.AIC() }, frame.Revoked)
+		time.Sleep(time.Second)
+		if len(n.b.Sessions())+len(n.a.Sessions()) != 0 || frame.CodeOf(s.Err()) != frame.Revoked {
+			t.Errorf("%d, %d sessions, %v", len(n.a.Sessions()), len(n.b.Sessions()), s.Err())
+		}
+		if _, err := n.open(sat); err == nil {
+			t.Error("an offer of before opens a session")
+		}
+	})
+}
+
 // Strangers cannot finish a handshake; nor can the right agent under another key, nor anybody once the offer is used.
 func TestHandshakeNeedsAnOffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

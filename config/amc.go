@@ -70,6 +70,21 @@ func (g *Gateway) HasRole(role string) bool {
 	return len(g.Roles) == 0 || slices.Contains(g.Roles, role)
 }
 
+func (a *AMC) defaults() {
+	if a.Deciders == nil {
+		a.Deciders = []string{"token"}
+	}
+	for _, d := range []struct {
+		v   *Duration
+		def time.Duration
+	}{
+		{&a.AgentLife, 24 * time.Hour}, {&a.GatewayLife, 72 * time.Hour}, {&a.IssuingLife, 365 * 24 * time.Hour},
+		{&a.StatusLife, 15 * time.Minute}, {&a.SigningAge, 30 * 24 * time.Hour}, {&a.Refresh, 5 * time.Minute},
+	} {
+		*d.v = Duration(d.v.Or(d.def))
+	}
+}
+
 func (a *AMC) validate(p *problems, g *Gateway) {
 	for i, r := range g.Roles {
 		if r != RoleGateway && r != RoleAMC || slices.Contains(g.Roles[:i], r) {

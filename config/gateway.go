@@ -11,7 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"agentgw/directory/aic"
 	"agentgw/internal/identity"
+	"agentgw/internal/policy"
 )
 
 // Gateway is gatewayd.yaml.
@@ -38,6 +40,8 @@ type AIC struct {
 	ARSP   string `yaml:"arsp"`   // 1 to 6 base36 characters
 	Vendor string `yaml:"default_vendor"`
 	Salt   string `yaml:"salt"` // hex, at least 2 bytes; it catches typing errors and is no secret worth the name
+	// KnownSalts are those of other issuers, by `prefix.version.arsp`: a mistyped AIC of theirs is found then.
+	KnownSalts map[string]string `yaml:"known_salts"`
 }
 
 // Log of a daemon.
@@ -60,6 +64,25 @@ type Limits struct {
 func (a AIC) Salted() []byte {
 	b, _ := hex.DecodeString(a.Salt) // checked by LoadGateway
 	return b
+}
+
+// CheckAIC finds typing errors: what is no AIC, or one whose checksum does not fit where its issuer's salt is known. It decides
+// nothing of security: anybody can compute a checksum.
+func (a AIC) CheckAIC(text string) (aic.AIC, error) {
+	id, err := aic.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	salt := a.KnownSalts[id.ARSPKey()]
+	if id.ARSPKey() == a.Prefix+"."+aic.Version+"."+strings.ToUpper(a.ARSP) {
+		salt = a.Salt
+	}
+	if raw, err := hex.DecodeString(salt); err == nil && len(raw) > 0 {
+		if err := id.Verify(raw); err != nil {
+			return "", fmt.Errorf("%w: is it mistyped?", err)
+		}
+	}
+	return id, nil
 }
 
 // LoadGateway reads and validates gatewayd.yaml; paths come back absolute, defaults filled in.
@@ -86,9 +109,7 @@ func (g *Gateway) defaults(file string) {
 	if g.Roles == nil {
 		g.Roles = []string{RoleGateway, RoleAMC}
 	}
-	if g.AMC.Deciders == nil {
-		g.AMC.Deciders = []string{"token"}
-	}
+	g.AMC.defaults()
 	g.Log.defaults()
 	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir} {
 		*p = under(file, *p)
@@ -121,6 +142,11 @@ func (g *Gateway) validate(file string) error {
 	}
 	if salt, err := hex.DecodeString(g.AIC.Salt); err != nil || len(salt) < 2 {
 		p.add("aic.salt", "at least 2 bytes in hexadecimal are due")
+	}
+	for issuer, s := range g.AIC.KnownSalts {
+		if salt, err := hex.DecodeString(s); err != nil || len(salt) < 2 {
+			p.add("aic.known_salts", "%s: at least 2 bytes in hexadecimal are due", issuer)
+		}
 	}
 	if g.AIC.Prefix == "" || g.AIC.ARSP == "" {
 		p.add("aic", "prefix and arsp are due; `gatewayd init` fills them in")
@@ -161,6 +187,7 @@ type Peer struct {
 	Introduces  []string `yaml:"introduces"`  // domains (`*.example` or whole names) whose bundles we take from this peer
 	FirstUse    string   `yaml:"first_use"`   // of a domain that it introduces. auto: believed at first sight; ask: once approved
 	Upstream    bool     `yaml:"upstream"`    // the last resort for requests that no digest matches
+	Explain     bool     `yaml:"explain"`     // tell our agents that the peer refused by its policy, instead of that nothing was found
 }
 
 // CheckBundleURL says whether a domain's bundle may be fetched from a URL: https from a host of the domain, or, in a lab, http from
@@ -186,7 +213,7 @@ func CheckBundleURL(domain, raw string) error {
 // firstUse is the default: who is introduced may look around at once; for more than that the operator is asked.
 func firstUse(mayQuery []string) string {
 	for _, s := range mayQuery {
-		if s != "agw.discover" {
+		if s != policy.ScopeDiscover {
 			return "ask"
 		}
 	}
@@ -241,7 +268,7 @@ func (r *Peer) finish(file string) (*Peer, error) {
 		r.Export = "own"
 	}
 	if r.MayQuery == nil {
-		r.MayQuery = []string{"agw.discover", "acps.skill.invoke:*"}
+		r.MayQuery = policy.Everyday()
 	}
 	if r.FirstUse == "" {
 		r.FirstUse = firstUse(r.MayQuery)

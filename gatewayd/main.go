@@ -16,7 +16,6 @@ import (
 	"agentgw/config"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
-	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/app"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
@@ -160,104 +159,6 @@ func tokenCmd(o *options) *cobra.Command {
 	f.StringVar(&in.Vendor, "vendor", "", "vendor code of the AIC (default: from the provider's organisation)")
 	f.StringVar(&in.Ontology, "ontology", "", "ontology serial of the AIC (default: a new one)")
 	return daemon.Group("token", "enrolment tokens", create)
-}
-
-func agentsCmd(o *options) *cobra.Command {
-	ls := show(o, "/v1/agents", func(w io.Writer, rows []admin.AgentRow) {
-		t := table(w, "AIC", "NAME", "STATE", "ATTACHED", "VISIBILITY", "SKILLS")
-		for _, r := range rows {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\n", r.AIC, r.Name, r.State, r.Attached, r.Visibility, strings.Join(r.Skills, " "))
-		}
-		t.Flush()
-	})
-	cmd := &cobra.Command{Use: "agents", Short: "agents of this gateway's directory", Args: daemon.Args(cobra.NoArgs), RunE: ls}
-	var in admin.WithdrawRequest
-	withdraw := &cobra.Command{
-		Use: "withdraw AIC", Short: "take an agent out of the directory for good; its AIC is never used again", Args: daemon.Args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.client()
-			if err != nil {
-				return err
-			}
-			in.AIC = args[0]
-			if err := c.Call(cmd.Context(), "/v1/agents/withdraw", in, &admin.None{}); err != nil {
-				return err
-			}
-			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is withdrawn\n", in.AIC) })
-		},
-	}
-	withdraw.Flags().StringVar(&in.Reason, "reason", "", "kept with the tombstone")
-	cmd.AddCommand(withdraw,
-		standingCmd(o, "suspend AIC", "take an agent out of service until it is resumed: connections, sessions and digests of it end", "suspended"),
-		standingCmd(o, "resume AIC", "lift a suspension", "good"),
-		standingCmd(o, "revoke AIC", "revoke an agent's credentials for good", "revoked"),
-		pendingCmd(o), decideCmd(o, true), decideCmd(o, false))
-	return cmd
-}
-
-func standingCmd(o *options, use, short, state string) *cobra.Command {
-	in := admin.StandingRequest{State: state}
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: daemon.Args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.client()
-			if err != nil {
-				return err
-			}
-			in.AIC = strings.ToUpper(args[0])
-			if err := c.Call(cmd.Context(), "/v1/agents/standing", in, &admin.None{}); err != nil {
-				return err
-			}
-			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is %s\n", in.AIC, state) })
-		},
-	}
-	cmd.Flags().StringVar(&in.Reason, "reason", "", "kept with the decision, in the audit log too")
-	if state == "revoked" {
-		cmd.Flags().BoolVar(&in.KeyCompromised, "key-compromised", false, "its key is in other hands: CRL and OCSP say so")
-	}
-	return cmd
-}
-
-func pendingCmd(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use: "pending", Short: "registrations that wait for approval", Args: daemon.Args(cobra.NoArgs),
-		RunE: show(o, "/v1/agents/pending", func(w io.Writer, rows []amc.PendingRequest) {
-			t := table(w, "REQUEST", "ASKED", "FROM", "ORGANIZATION", "NAME", "SKILLS", "KEY")
-			for _, r := range rows {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Asked.Format(time.RFC3339), r.Attributes.Address,
-					r.Attributes.Organization, r.Attributes.Name, strings.Join(r.Skills, " "), r.SPKI)
-			}
-			t.Flush()
-		}),
-	}
-}
-
-func decideCmd(o *options, approve bool) *cobra.Command {
-	in := admin.DecideRequest{Approve: approve}
-	use, short, done := "approve REQUEST", "approve a registration that waits", "approved"
-	if !approve {
-		use, short, done = "deny REQUEST", "deny a registration that waits", "denied"
-	}
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: daemon.Args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.client()
-			if err != nil {
-				return err
-			}
-			in.Request = args[0]
-			if err := c.Call(cmd.Context(), "/v1/agents/decide", in, &admin.None{}); err != nil {
-				return err
-			}
-			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "request %s is %s\n", in.Request, done) })
-		},
-	}
-	if approve {
-		cmd.Flags().StringSliceVar(&in.Scope, "scope", nil, "what the agent is granted at most (default agw.discover,acps.skill.invoke:*)")
-	} else {
-		cmd.Flags().StringVar(&in.Reason, "reason", "", "told to the agent's people")
-	}
-	return cmd
 }
 
 func digestsCmd(o *options) *cobra.Command {

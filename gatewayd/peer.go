@@ -22,6 +22,14 @@ import (
 )
 
 func peerCmd(o *options) *cobra.Command {
+	ls := &cobra.Command{
+		Use: "list", Short: "neighbours and how they stand", Args: daemon.Args(cobra.NoArgs),
+		RunE: show(o, "/v1/peers", printPeers),
+	}
+	return daemon.Group("peer", "peer domains", addCmd(o), ls, removeCmd(o), approveCmd(o), explainCmd(o))
+}
+
+func addCmd(o *options) *cobra.Command {
 	var in app.PeerOptions
 	var yes bool
 	add := &cobra.Command{
@@ -39,6 +47,7 @@ func peerCmd(o *options) *cobra.Command {
 				if err := confirm(cmd.InOrStdin(), cmd.ErrOrStderr(), plan); err != nil {
 					return err
 				}
+				in.Fingerprint = plan.Fingerprint // whatever becomes of the file meanwhile
 			}
 			done, err := app.AddPeer(cfg, in)
 			if err != nil {
@@ -63,16 +72,16 @@ func peerCmd(o *options) *cobra.Command {
 	f.StringVar(&in.Role, "role", "peer", "what the peer is to us: peer, customer or provider")
 	f.BoolVar(&in.Transit, "transit", false, "pass on to it what we learn from others")
 	f.StringSliceVar(&in.Introduces, "introduces", nil, "domains whose bundles we take from it, such as *.example")
-	f.StringVar(&in.FirstUse, "first-use", "", "domains that it introduces: auto believes them at first sight, ask once approved (default: ask, where it may query for more than agw.discover)")
+	f.StringVar(&in.FirstUse, "first-use", "", "domains that it introduces: auto believes them at first sight, ask once approved (default: ask)")
 	f.BoolVar(&in.Upstream, "upstream", false, "ask it as the last resort")
 	f.BoolVar(&yes, "yes", false, "do not ask on a terminal: the fingerprint was compared")
 	f.BoolVar(&in.Replace, "replace", false, "write the row anew where there is one: what was edited in it by hand is lost")
 	add.MarkFlagRequired("bundle")
-	ls := &cobra.Command{
-		Use: "list", Short: "neighbours and how they stand", Args: daemon.Args(cobra.NoArgs),
-		RunE: show(o, "/v1/peers", printPeers),
-	}
-	remove := &cobra.Command{
+	return add
+}
+
+func removeCmd(o *options) *cobra.Command {
+	return &cobra.Command{
 		Use: "remove DOMAIN", Short: "trust a peer domain no more", Args: daemon.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := config.LoadGateway(o.Config)
@@ -90,7 +99,6 @@ func peerCmd(o *options) *cobra.Command {
 			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintf(w, "peer %s removed\n", args[0]) })
 		},
 	}
-	return daemon.Group("peer", "peer domains", add, ls, remove, approveCmd(o), explainCmd(o))
 }
 
 // interactive says whether somebody sits at a terminal to be asked.
@@ -108,7 +116,8 @@ func confirm(in io.Reader, out io.Writer, p *app.PeerPlan) error {
 	for _, g := range p.Grants {
 		fmt.Fprintln(out, "  - "+g)
 	}
-	fmt.Fprint(out, "\nAsk the peer's operator for the fingerprint, by another way than the file came.\nTrust this domain? Type yes, or the fingerprint that you were told: ")
+	fmt.Fprint(out, "\nAsk the peer's operator for the fingerprint, by another way than the file came.\n")
+	fmt.Fprint(out, "Trust this domain? Type yes, or the fingerprint that you were told: ")
 	line, err := bufio.NewReader(io.LimitReader(in, maxAnswer)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
@@ -144,7 +153,8 @@ func printExplanation(w io.Writer, e admin.Explanation) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	line("domain", "%s (%s)", e.Domain, e.Kind)
 	if r := e.Row; r != nil {
-		line("row", "role %s, export %s, may_query [%s], introduces [%s], first_use %s", r.Role, r.Export, strings.Join(r.MayQuery, " "), strings.Join(r.Introduces, " "), r.FirstUse)
+		line("row", "role %s, export %s, may_query [%s], introduces [%s], first_use %s", r.Role, r.Export,
+			strings.Join(r.MayQuery, " "), strings.Join(r.Introduces, " "), r.FirstUse)
 	}
 	if b := e.Bundle; b != nil {
 		source := b.Source

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"agentgw/config"
 )
@@ -57,7 +58,7 @@ func TestExamplesLoad(t *testing.T) {
 			name := strings.TrimPrefix(p.Last().String(), ".")
 			return slices.Contains(e.implied, name)
 		}, cmp.Ignore())
-		empty := cmp.FilterValues(func(a, b []string) bool { return len(a) == 0 && len(b) == 0 }, cmp.Ignore())
+		empty := cmpopts.EquateEmpty()
 		if diff := cmp.Diff(as, full, implied, empty); diff != "" {
 			t.Errorf("%s: its commented defaults are not the defaults (-default +commented):\n%s", e.file, diff)
 		}

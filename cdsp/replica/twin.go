@@ -41,7 +41,8 @@ func (p *peer) noteBoot(now time.Time, boot wire.ID16) (twins bool) {
 
 // holdTwins refuses both until somebody has had time to look: every connection ends, and what it told stays, stale.
 func (r *Replica) holdTwins(now time.Time, p *peer) {
-	r.alarm(p.gateway, "its boot_id changed %d times within %v: two gateways seem to run with one identity; none is accepted for %v", len(p.flips), flipWindow, twinHold)
+	r.alarm(p.gateway, "its boot_id changed %d times within %v: two gateways seem to run with one identity; none is accepted for %v",
+		len(p.flips), flipWindow, twinHold)
 	p.heldUntil, p.flips, p.boots = now.Add(twinHold), nil, nil
 	r.closeAll(now, p, frame.Collision, twinReason)
 }

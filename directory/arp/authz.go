@@ -83,12 +83,13 @@ const (
 	RevokeSession = 0 // one session, by sid
 	RevokePeer    = 1 // all sessions with an AIC
 	RevokeIssuer  = 2 // all sessions whose token a gateway issued before a time
+	RevokeUnder   = 3 // all sessions with AICs under a prefix "prefix.version.arsp": a domain is trusted no more
 )
 
 // SessionRevoke is SESSION_REVOKE (0x78): the gateway tells an agent which sessions end now.
 type SessionRevoke struct {
 	Kind     uint8      `cbor:"1,keyasint"`
-	Value    any        `cbor:"2,keyasint"` // sid (16 bytes), or AIC
+	Value    any        `cbor:"2,keyasint"` // sid (16 bytes), AIC, or prefix; of kind RevokePeer also a list of AICs
 	IatFloor uint64     `cbor:"3,keyasint,omitempty"`
 	Code     frame.Code `cbor:"4,keyasint"`
 }
@@ -96,11 +97,25 @@ type SessionRevoke struct {
 // FrameType is SESSION_REVOKE.
 func (*SessionRevoke) FrameType() frame.Type { return frame.SessionRevoke }
 
+// MaxRevoked is how many AICs one SESSION_REVOKE names: of 64 octets each they fit a control frame.
+const MaxRevoked = 900
+
 // Check says whether the value fits the kind.
 func (m *SessionRevoke) Check() error {
-	sid, isID := m.Value.([]byte)
-	aic, isAIC := m.Value.(string)
-	if m.Kind > RevokeIssuer || m.Kind == RevokeSession && (!isID || len(sid) != 16) || m.Kind != RevokeSession && (!isAIC || aic == "") {
+	ok := false
+	switch v := m.Value.(type) {
+	case []byte:
+		ok = m.Kind == RevokeSession && len(v) == 16
+	case string:
+		ok = m.Kind != RevokeSession && m.Kind <= RevokeUnder && v != ""
+	case []any:
+		ok = m.Kind == RevokePeer && len(v) > 0 && len(v) <= MaxRevoked
+		for _, id := range v {
+			text, isText := id.(string)
+			ok = ok && isText && text != ""
+		}
+	}
+	if !ok {
 		return frame.Errorf(frame.Malformed, "SESSION_REVOKE of kind %d names nothing", m.Kind)
 	}
 	return nil

@@ -58,7 +58,7 @@ func oldName(first uint64) string {
 
 // parseOldName is the number of the first line of a file that was rotated away.
 func parseOldName(name string) (first uint64, ok bool) {
-	digits, ok := strings.CutPrefix(name, oldPrefix)
+	digits := strings.TrimPrefix(name, oldPrefix)
 	if digits, ok = strings.CutSuffix(digits, oldSuffix); !ok {
 		return 0, false
 	}

@@ -169,7 +169,7 @@ func (c *CA) list(by pair, entries []x509.RevocationListEntry, base, number *big
 	// What is read back is what a relying party sees: a list that is not this issuer's would lock everybody out.
 	back, err := x509.ParseRevocationList(der)
 	if err != nil || back.CheckSignatureFrom(by.cert) != nil || !bytes.Equal(back.RawIssuer, by.cert.RawSubject) {
-		return nil, fmt.Errorf("sign CRL of %q: it does not verify under its issuer (%v)", by.cert.Subject.CommonName, err)
+		return nil, fmt.Errorf("sign CRL of %q: it does not verify under its issuer (%w)", by.cert.Subject.CommonName, err)
 	}
 	return der, nil
 }

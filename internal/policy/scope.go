@@ -12,6 +12,9 @@ const (
 	ScopeSkillInvoke = "acps.skill.invoke:" // followed by a skill id, or by `*`
 )
 
+// Everyday is what a domain grants where nobody says otherwise: to find, and to invoke what was found.
+func Everyday() []string { return []string{ScopeDiscover, ScopeSkillInvoke + "*"} }
+
 // known are the forms that a scope string may have.
 var known = []string{ScopeDiscover, ScopeSkillInvoke + "*", "agw.publish:*", "agw.context.read"}
 

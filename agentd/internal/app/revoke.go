@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"agentgw/a2a/wire"
+	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -41,13 +43,24 @@ func (a *agent) revoked(m *arp.SessionRevoke) {
 	switch v := m.Value.(type) {
 	case []byte:
 		a.a2a.RevokeSession(wire.ID(v), m.Code)
+	case []any: // [arp.SessionRevoke.Check] saw to it: AICs
+		a.a2a.RevokePeers(func(id string) bool { return slices.Contains(v, any(id)) }, m.Code)
 	case string:
-		if m.Kind == arp.RevokeIssuer {
+		switch m.Kind {
+		case arp.RevokeIssuer:
 			a.a2a.RevokeIssuer(v, m.IatFloor, m.Code)
-		} else {
+		case arp.RevokeUnder:
+			a.a2a.RevokePeers(func(id string) bool { return under(id, v) }, m.Code)
+		default:
 			a.a2a.RevokePeer(v, m.Code)
 		}
 	}
+}
+
+// under says whether an AIC has a prefix "prefix.version.arsp".
+func under(id, prefix string) bool {
+	parsed, err := aic.Parse(id)
+	return err == nil && parsed.ARSPKey() == prefix
 }
 
 // watchGateway ends the sessions of an agent that has been without its gateway for too long.

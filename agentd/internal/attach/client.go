@@ -25,6 +25,7 @@ const (
 	backoffMax  = 10 * time.Second
 	steadyAfter = 60 * time.Second // attached for so long, the next back-off starts small again
 	outQueue    = 128
+	maxSkew     = 120 * time.Second
 	readSlack   = 500 * time.Millisecond // beyond a request's budget, for the answer to arrive
 )
 
@@ -168,6 +169,9 @@ func (c *Client) attach(ctx context.Context, l *link) (err error) {
 	}
 	if err := l.control.ReadMessage(attachTime, &l.info); err != nil {
 		return err
+	}
+	if skew := time.Until(time.Unix(int64(l.info.Now), 0)).Round(time.Second); l.info.Now != 0 && skew.Abs() > maxSkew {
+		return frame.Errorf(frame.ClockSkew, "the gateway's clock is ahead of ours by %s (behind, if negative), more than %s: set one of them", skew, maxSkew)
 	}
 	if l.info.Code != frame.OK {
 		return frame.Errorf(l.info.Code, "the gateway does not take the agent")

@@ -16,6 +16,7 @@ import (
 type Gateway interface {
 	Status() Status
 	Agents() []AgentRow
+	Agent(r AgentRequest) (AgentDetail, error)
 	Peers() []PeerRow
 	Digests() []DigestRow
 	CreateToken(ctx context.Context, r TokenRequest) (TokenAnswer, error)
@@ -87,6 +88,39 @@ type AgentRow struct {
 	LastModified time.Time `json:"last_modified"`
 }
 
+// AgentRequest names an agent.
+type AgentRequest struct {
+	AIC string `json:"aic"`
+}
+
+// AgentDetail is one agent as the directory and the AMC know it.
+type AgentDetail struct {
+	AIC      string    `json:"aic"`
+	Entry    *AgentRow `json:"entry,omitempty"`
+	Ended    *Ended    `json:"ended,omitempty"`
+	Standing *Standing `json:"standing,omitempty"` // where the AMC is in this process
+}
+
+// Ended is what remains of an entry.
+type Ended struct {
+	State  string    `json:"state"`
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Standing is an agent in the records of the AMC.
+type Standing struct {
+	State            string    `json:"state"`
+	Since            time.Time `json:"since"`
+	Reason           uint8     `json:"reason"` // RFC 5280
+	Why              string    `json:"why,omitempty"`
+	Gateway          string    `json:"gateway"`
+	Decider          string    `json:"decider"`
+	Scope            []string  `json:"scope"`
+	GrantUntil       time.Time `json:"grant_until"`
+	CertificateUntil time.Time `json:"certificate_until"`
+}
+
 // DigestRow is one digest entry of the table.
 type DigestRow struct {
 	Origin string   `json:"origin"` // gateway AIC
@@ -146,6 +180,7 @@ func Handler(g Gateway) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/status", control.Handle(func(context.Context, None) (Status, error) { return g.Status(), nil }))
 	mux.HandleFunc("POST /v1/agents", control.Handle(func(context.Context, None) ([]AgentRow, error) { return list(g.Agents()), nil }))
+	mux.HandleFunc("POST /v1/agents/show", control.Handle(func(_ context.Context, r AgentRequest) (AgentDetail, error) { return g.Agent(r) }))
 	mux.HandleFunc("POST /v1/peers", control.Handle(func(context.Context, None) ([]PeerRow, error) { return list(g.Peers()), nil }))
 	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return list(g.Digests()), nil }))
 	mux.HandleFunc("POST /v1/token", control.Handle(g.CreateToken))

@@ -173,6 +173,10 @@ func (g *agent) newest() *certificate {
 	return out
 }
 
+// isOf says whether a gateway may speak for an agent: it is the one that the agent was registered at, or the gateway is that
+// very member itself.
+func (g *agent) isOf(gateway, id string) bool { return g.Gateway == gateway || gateway == id }
+
 // maxCerts is how many certificates of one agent are remembered at once; more are not alive at once by any renewal that is due.
 const maxCerts = 32
 

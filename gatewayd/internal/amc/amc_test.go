@@ -224,6 +224,9 @@ func TestRenewalKeepsItsTimes(t *testing.T) {
 		_, err := c.Issue(t.Context(), gw, &arp.Renew{AIC: string(id), CSR: csr})
 		return err
 	}
+	_, err := c.Issue(t.Context(), string(c.domain.Issuer), &arp.Renew{AIC: string(id), CSR: newApplicant(t).csr})
+	wantCode(t, "through a gateway that the agent is not registered at", err, frame.Binding)
+	wantCode(t, "withdrawal by that gateway", c.Withdraw(t.Context(), string(c.domain.Issuer), &arp.Deregister{AIC: string(id)}), frame.Binding)
 	c.now = c.now.Add(12 * time.Hour)
 	wantCode(t, "at half life", renew(a.csr), frame.OK)
 	next := newApplicant(t)
@@ -390,8 +393,12 @@ func TestPersonDecides(t *testing.T) {
 	if err != nil || r.Code != frame.Pending || len(r.PendingID) != 16 {
 		t.Fatalf("%+v, %v", r, err)
 	}
+	records := len(c.audit)
 	if again, err := c.Authorise(t.Context(), q); err != nil || !bytes.Equal(again.PendingID, r.PendingID) {
 		t.Errorf("asked again: %+v, %v", again, err)
+	}
+	if len(c.audit) != records {
+		t.Error("who waits fills the audit log by asking again")
 	}
 	open, err := c.OpenRequests()
 	if err != nil || len(open) != 1 || open[0].Attributes.Organization != "Acme" {

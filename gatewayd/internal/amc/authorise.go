@@ -48,6 +48,7 @@ type Verdict struct {
 	Reason           string // for the agent's people
 	PendingID        []byte // of Wait
 	RetryAfter       time.Duration
+	Known            bool // of Wait: the request waits already, and is on record
 }
 
 // Decider decides about registrations. It runs inside the transaction that keeps its decision: it must be quick and must not
@@ -132,7 +133,10 @@ func (a *AMC) AuthoriseGateway(ctx context.Context, q *arp.AuthzRequest, dnsName
 }
 
 func (a *AMC) authorise(ctx context.Context, q *arp.AuthzRequest, class uint8, dnsNames []string) (*arp.AuthzResponse, error) {
-	out, by, err := a.decide(ctx, q, class, dnsNames)
+	out, by, known, err := a.decide(ctx, q, class, dnsNames)
+	if err == nil && known { // who waits asks again and again
+		return out, nil
+	}
 	record := map[string]any{
 		"req": hex.EncodeToString(q.ReqID), "gateway": q.GW, "spki": hex.EncodeToString(q.SPKI), "organization": q.Attributes.Organization,
 		"name": q.Attributes.Name, "address": q.Attributes.Address, "scope": q.Scope, "aic": q.AIC, "decider": by,
@@ -152,9 +156,9 @@ func (a *AMC) authorise(ctx context.Context, q *arp.AuthzRequest, class uint8, d
 	return out, err
 }
 
-func (a *AMC) decide(ctx context.Context, q *arp.AuthzRequest, class uint8, dnsNames []string) (out *arp.AuthzResponse, by string, err error) {
+func (a *AMC) decide(ctx context.Context, q *arp.AuthzRequest, class uint8, dnsNames []string) (out *arp.AuthzResponse, by string, known bool, err error) {
 	if err := checkRequest(q); err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
 	question := &Question{AuthzRequest: q, Class: class, DNSNames: dnsNames, Now: a.cfg.Now(), NewJTI: make([]byte, 16), Renewal: q.AIC != ""}
 	rand.Read(question.NewJTI)
@@ -173,15 +177,15 @@ func (a *AMC) decide(ctx context.Context, q *arp.AuthzRequest, class uint8, dnsN
 		return err
 	})
 	if err != nil {
-		return nil, by, err
+		return nil, by, false, err
 	}
 	if verdict.Kind == Wait {
 		return &arp.AuthzResponse{
 			ReqID: q.ReqID, Code: frame.Pending, Reason: verdict.Reason, PendingID: verdict.PendingID, RetryAfterMS: uint64(verdict.RetryAfter.Milliseconds()),
-		}, by, nil
+		}, by, verdict.Known, nil
 	}
 	signed, err := given.wire(verdict.JTI).Sign(a.cfg.Grant())
-	return &arp.AuthzResponse{ReqID: q.ReqID, Grant: signed}, by, err
+	return &arp.AuthzResponse{ReqID: q.ReqID, Grant: signed}, by, false, err
 }
 
 // mayAskAnew holds that a registered agent is in good standing and still has its key.
@@ -194,6 +198,8 @@ func (a *AMC) mayAskAnew(tx Tx, q *arp.AuthzRequest) error {
 		return frame.Errorf(frame.CertStatus, "%s is %v", q.AIC, g.State)
 	case string(g.SPKI) != string(q.SPKI):
 		return frame.Errorf(frame.Binding, "%s is registered with another key", q.AIC)
+	case !g.isOf(q.GW, q.AIC):
+		return frame.Errorf(frame.Binding, "%s is registered at another gateway", q.AIC)
 	}
 	return nil
 }

@@ -61,17 +61,18 @@ func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Cre
 	if err != nil {
 		return nil, err
 	}
+	reKeyed := false
 	if err := a.transact(ctx, func(tx Tx) error {
 		if err := check(tx); err != nil {
 			return err
 		}
-		kept.add(certificate{Serial: leaf.SerialNumber.FillBytes(make([]byte, 16)), NotAfter: uint64(leaf.NotAfter.Unix())}, o.spki, a.cfg.Now())
+		reKeyed = kept.add(certificate{Serial: leaf.SerialNumber.FillBytes(make([]byte, 16)), NotAfter: uint64(leaf.NotAfter.Unix())}, o.spki, a.cfg.Now())
 		return put(tx, prefixAgent+string(o.id), kept)
 	}); err != nil {
 		return nil, err
 	}
 	a.certs.keep(string(o.id), kept)
-	return a.credential(ctx, o, kept, chain, leaf)
+	return a.credential(ctx, o, kept, chain, leaf, reKeyed)
 }
 
 // profile is what the certificate of an agent or of a gateway says.
@@ -147,6 +148,9 @@ func (a *AMC) nextIssue(tx Tx, o order) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !g.isOf(o.gateway, string(o.id)) {
+		return nil, frame.Errorf(frame.Binding, "%s is registered at another gateway", o.id)
+	}
 	now, last := a.cfg.Now(), g.newest()
 	if last == nil {
 		return nil, frame.Errorf(frame.Binding, "%s has never had a certificate: its first one names a grant", o.id)
@@ -189,8 +193,8 @@ func (a *AMC) grantAgain(ctx context.Context, o order, g *agent) error {
 }
 
 // add remembers a certificate. A new key makes the certificates of the old one void.
-func (g *agent) add(c certificate, spki [32]byte, now time.Time) {
-	if string(g.SPKI) != string(spki[:]) {
+func (g *agent) add(c certificate, spki [32]byte, now time.Time) (reKeyed bool) {
+	if reKeyed = string(g.SPKI) != string(spki[:]); reKeyed {
 		for i := range g.Certs {
 			g.Certs[i].Superseded = or(g.Certs[i].Superseded, uint64(now.Unix()))
 		}
@@ -201,10 +205,11 @@ func (g *agent) add(c certificate, spki [32]byte, now time.Time) {
 		g.Certs = g.Certs[1:]
 	}
 	g.Certs = append(g.Certs, c)
+	return reKeyed
 }
 
 // credential is the answer; it is given when the audit log holds it.
-func (a *AMC) credential(ctx context.Context, o order, g *agent, chain [][]byte, leaf *x509.Certificate) (*arp.Credential, error) {
+func (a *AMC) credential(ctx context.Context, o order, g *agent, chain [][]byte, leaf *x509.Certificate, reKeyed bool) (*arp.Credential, error) {
 	wire := &arp.Grant{
 		JTI: g.Grant, GW: g.Gateway, SPKI: o.spki[:], Scope: g.Scope, Skills: g.Skills, Nbf: uint64(a.cfg.Now().Unix()), Exp: g.GrantExp, AIC: string(o.id),
 	}
@@ -217,7 +222,7 @@ func (a *AMC) credential(ctx context.Context, o order, g *agent, chain [][]byte,
 	if len(o.jti) == 0 {
 		kind = "credential.renewed"
 	}
-	if a.superseded(g) {
+	if reKeyed {
 		a.mu.Lock()
 		a.noteCerts(g)
 		a.mu.Unlock()
@@ -231,10 +236,6 @@ func (a *AMC) credential(ctx context.Context, o order, g *agent, chain [][]byte,
 		"aic": string(o.id), "gateway": o.gateway, "serial": leaf.SerialNumber.Text(16), "certificate": hex.EncodeToString(fingerprint[:]),
 		"spki": hex.EncodeToString(o.spki[:]), "not_after": leaf.NotAfter.UTC(), "grant": hex.EncodeToString(g.Grant),
 	})
-}
-
-func (a *AMC) superseded(g *agent) bool {
-	return slices.ContainsFunc(g.Certs, func(c certificate) bool { return c.Superseded != 0 })
 }
 
 // Legacy is an agent that was registered before this AMC kept records of agents.

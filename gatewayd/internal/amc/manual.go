@@ -85,7 +85,9 @@ func (m *Manual) Decide(tx Tx, q *Question) (Verdict, error) {
 	case Deny:
 		return Verdict{Kind: Deny, Reason: or(p.Why, "an operator has denied it")}, nil
 	}
-	return waitFor(id), nil
+	v := waitFor(id)
+	v.Known = true
+	return v, nil
 }
 
 func waitFor(id []byte) Verdict {
@@ -195,7 +197,7 @@ func (a *AMC) Approve(ctx context.Context, id string, scope []string) error {
 	return a.settle(ctx, id, func(p *pending) {
 		p.Verdict, p.Granted = Allow, scope
 		if len(scope) == 0 {
-			p.Granted = []string{policy.ScopeDiscover, policy.ScopeSkillInvoke + "*"}
+			p.Granted = policy.Everyday()
 		}
 	})
 }

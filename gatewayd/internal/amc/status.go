@@ -54,6 +54,15 @@ func (a *AMC) Revoke(ctx context.Context, id string, reason uint8, why string) e
 
 // Withdraw implements Center: an agent that has left is revoked, for cessation of operation.
 func (a *AMC) Withdraw(ctx context.Context, gateway string, m *arp.Deregister) error {
+	if err := a.look(ctx, func(tx Tx) error {
+		g, err := getAgent(tx, m.AIC)
+		if err == nil && !g.isOf(gateway, m.AIC) {
+			err = frame.Errorf(frame.Binding, "%s is registered at another gateway", m.AIC)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
 	err := a.Revoke(ctx, m.AIC, identity.ReasonCessation, m.Reason)
 	if errors.Is(err, errAlready) {
 		return nil

@@ -70,7 +70,7 @@ func (a *AMC) CreateToken(ctx context.Context, o TokenOptions) (secret [32]byte,
 		return secret, expires, frame.Errorf(frame.ReqInvalid, "a note has at most %d characters", maxNote)
 	}
 	if len(o.Scope) == 0 {
-		o.Scope = []string{policy.ScopeDiscover, policy.ScopeSkillInvoke + "*"}
+		o.Scope = policy.Everyday()
 	}
 	if err := checkScope(o.Scope); err != nil {
 		return secret, expires, err

@@ -150,8 +150,46 @@ func (a *app) ReloadPeers(ctx context.Context) error {
 	return a.peers.SetRows(ctx, rows)
 }
 
+var errNoAMC = frame.Errorf(frame.State, "this gateway has no AMC role: ask on the AMC's own host (amc.address of the configuration)")
+
+// Agent implements admin.Gateway: one agent as the directory and the AMC know it.
+func (a *app) Agent(r admin.AgentRequest) (admin.AgentDetail, error) {
+	id, err := a.cfg.AIC.CheckAIC(r.AIC)
+	if err != nil {
+		return admin.AgentDetail{}, frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	out := admin.AgentDetail{AIC: string(id)}
+	for _, row := range a.Agents() {
+		if row.AIC == out.AIC {
+			out.Entry = &row
+		}
+	}
+	if out.Entry == nil {
+		if t, err := a.store.Ended(out.AIC); err == nil {
+			out.Ended = &admin.Ended{State: t.State.String(), At: t.At, Reason: t.Reason}
+		}
+	}
+	if a.amc != nil {
+		if s, err := a.amc.Agent(out.AIC); err == nil {
+			out.Standing = &admin.Standing{
+				State: s.State.String(), Since: s.Since.UTC(), Reason: s.Reason, Why: s.Why, Gateway: s.Gateway, Decider: s.Decider, Scope: s.Scope,
+				GrantUntil: s.GrantEnd.UTC(), CertificateUntil: s.CertEnd.UTC(),
+			}
+		}
+	}
+	if out.Entry == nil && out.Ended == nil && out.Standing == nil {
+		return out, frame.Errorf(frame.NotFound, "%s has never been registered here", id)
+	}
+	return out, nil
+}
+
 // Withdraw implements admin.Gateway.
 func (a *app) Withdraw(ctx context.Context, r admin.WithdrawRequest) error {
+	id, err := a.cfg.AIC.CheckAIC(r.AIC)
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	r.AIC = string(id)
 	if err := a.agents.Withdraw(ctx, r.AIC, r.Reason); err != nil {
 		return err
 	}
@@ -163,8 +201,13 @@ func (a *app) Withdraw(ctx context.Context, r admin.WithdrawRequest) error {
 // SetStanding implements admin.Gateway.
 func (a *app) SetStanding(ctx context.Context, r admin.StandingRequest) error {
 	if a.amc == nil {
-		return frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+		return errNoAMC
 	}
+	id, err := a.cfg.AIC.CheckAIC(r.AIC)
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	r.AIC = string(id)
 	switch r.State {
 	case "suspended":
 		return a.amc.Suspend(ctx, r.AIC, r.Reason)
@@ -183,7 +226,7 @@ func (a *app) SetStanding(ctx context.Context, r admin.StandingRequest) error {
 // Pending implements admin.Gateway.
 func (a *app) Pending() ([]amc.PendingRequest, error) {
 	if a.amc == nil {
-		return nil, frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+		return nil, errNoAMC
 	}
 	return a.amc.OpenRequests()
 }
@@ -191,7 +234,7 @@ func (a *app) Pending() ([]amc.PendingRequest, error) {
 // Decide implements admin.Gateway.
 func (a *app) Decide(ctx context.Context, r admin.DecideRequest) error {
 	if a.amc == nil {
-		return frame.Errorf(frame.State, "this gateway has no AMC role: ask the AMC's own host (amc.address of the configuration)")
+		return errNoAMC
 	}
 	if r.Approve {
 		return a.amc.Approve(ctx, r.Request, r.Scope)

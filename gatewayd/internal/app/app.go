@@ -64,8 +64,9 @@ type app struct {
 	peers    *peering.Peering
 	bundles  *fetcher
 	outside  *revocation.Service // nil where no CRLs and OCSP are served
-	renewing sync.Mutex          // one look after the CA and the own certificate at a time
-	turning  sync.Mutex          // one change of the own bundle at a time
+	revoked  *revocations
+	renewing sync.Mutex // one look after the CA and the own certificate at a time
+	turning  sync.Mutex // one change of the own bundle at a time
 	ep       *endpoint.Endpoint
 	running  sync.WaitGroup
 }
@@ -90,7 +91,7 @@ func Run(cfg *config.Gateway, stderr io.Writer) error {
 
 // Start starts a gateway; it serves until ctx ends and cleanup has run. It returns the socket's calls, for tests.
 func Start(ctx context.Context, cfg *config.Gateway, log *slog.Logger, cleanup *daemon.Cleanup) (admin.Gateway, error) {
-	a := &app{cfg: cfg, log: log, started: now(), lists: newest{ready: make(chan struct{}, 1)}}
+	a := &app{cfg: cfg, log: log, started: now(), lists: newest{ready: make(chan struct{}, 1)}, revoked: newRevocations()}
 	if err := a.open(ctx, cleanup); err != nil {
 		return nil, err
 	}
@@ -154,7 +155,8 @@ func (a *app) wire(ctx context.Context) error {
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
-		Statuses: a.statuses, OnStanding: func(l []identity.Standing) { a.standing(ctx, l) }, OnDistrusted: a.distrusted,
+		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle,
+		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted,
 	})
 	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
@@ -267,6 +269,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	a.running.Go(func() { a.spread(ctx) })
 	a.running.Go(func() { a.keepKeys(ctx) })
 	a.running.Go(func() { a.review(ctx) })
+	a.running.Go(func() { a.revoked.run(ctx, func(ids []string) { a.agents.RevokePeers(ids, frame.Revoked) }) })
 	if a.amc != nil {
 		a.running.Go(func() { a.amc.Run(ctx) })
 	}
@@ -404,7 +407,7 @@ func (a *app) peerRows() ([]peering.Row, error) {
 		}
 		row := peering.Row{
 			Domain: f.Domain, Role: f.Role, Addresses: f.Addresses, Bundle: raw, Gateways: f.Gateways, MayQuery: f.MayQuery,
-			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, BundleURL: f.BundleURL,
+			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, Explain: f.Explain, BundleURL: f.BundleURL,
 		}
 		if f.Fingerprint != "" {
 			if row.Fingerprint, err = identity.ParseFingerprint(f.Fingerprint); err != nil {

@@ -128,7 +128,7 @@ func ImportBundle(cfg *config.Gateway, file, fingerprint string) (*ImportResult,
 			return nil, daemon.Usagef("--fingerprint: %w", err)
 		}
 		if want != next.Fingerprint {
-			return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", file, out.Fingerprint, fingerprint)
+			return nil, notSigner(file, out.Fingerprint, fingerprint)
 		}
 	}
 	rowFile := filepath.Join(cfg.PeersDir, next.Domain+".yaml")
@@ -152,6 +152,10 @@ func ImportBundle(cfg *config.Gateway, file, fingerprint string) (*ImportResult,
 	}
 	out.Changed = true
 	return out, writeRenewal(row, rowFile, next)
+}
+
+func notSigner(file, is, want string) error {
+	return frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", file, is, want)
 }
 
 // checkRenewal judges as the running gateway would, with every row as it stands.

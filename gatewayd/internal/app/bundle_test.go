@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -178,5 +179,60 @@ func TestFetchIsDue(t *testing.T) {
 	f.due(now)
 	if _, ok := f.of("a.example"); ok {
 		t.Error("a row that is gone is remembered")
+	}
+}
+
+// A peer that has changed the key which signs its bundles twice is known after a restart, although the operator's copy vouches for
+// neither; a new copy of the operator's counts before what was kept.
+func TestRenewedBundleOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "home.example")
+	d := identitytest.New(t, "peer.example", "P1")
+	second := identitytest.New(t, "peer.example", "P2").Sign[identity.UseBundle]
+	third := identitytest.New(t, "peer.example", "P3").Sign[identity.UseBundle]
+	names := func(signers ...frame.Signer) func(*identity.Bundle) {
+		return func(b *identity.Bundle) {
+			b.Keys = slices.DeleteFunc(slices.Clone(b.Keys), func(k identity.BundleKey) bool { return k.Use == identity.UseBundle })
+			for _, s := range signers {
+				b.Keys = append(b.Keys, identity.NewBundleKey(s, d.Issuer, identity.UseBundle, time.Now(), time.Hour))
+			}
+		}
+	}
+	if _, err := AddPeer(g.cfg, PeerOptions{Bundle: bundleFile(t, d.Raw), Role: "peer"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.app.ReloadPeers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first := d.Sign[identity.UseBundle]
+	for _, raw := range [][]byte{next(t, d, 2, first, names(first, second)), next(t, d, 3, second, names(second, third)), next(t, d, 4, third, names(third))} {
+		if changed, err := g.app.peers.Renew("peer.example", raw); !changed || err != nil {
+			t.Fatal(changed, err)
+		}
+	}
+	g.stop()
+	g.start()
+	if seq := g.app.trust.Domain("peer.example").Seq; seq != 4 {
+		t.Errorf("after a restart bundle %d is believed", seq)
+	}
+	other := identitytest.New(t, "peer.example", "P1")
+	other.Bundle.Seq = 1
+	other.Bundle.Issued++
+	if _, err := AddPeer(g.cfg, PeerOptions{Bundle: bundleFile(t, other.SignBundle(t, other.Bundle)), Role: "peer", Replace: true}); err != nil {
+		t.Fatal(err)
+	}
+	g.stop()
+	g.start()
+	if seq := g.app.trust.Domain("peer.example").Seq; seq != 1 {
+		t.Errorf("what was kept (bundle %d) counts more than the operator's new copy", seq)
+	}
+	if err := RemovePeer(g.cfg, "peer.example"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.app.ReloadPeers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if raw, _ := g.app.keptBundle("peer.example"); raw != nil {
+		t.Error("what was kept stays after the peer was removed")
 	}
 }

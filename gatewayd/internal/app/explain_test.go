@@ -70,7 +70,10 @@ func TestExplainPeer(t *testing.T) {
 	if err := home.app.ApprovePeer(t.Context(), admin.ApproveRequest{Domain: "far.example", Fingerprint: fp}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "requests would pass", func() bool { return verdict(home.explain("far.example"), "requests to far.example").Passes })
+	eventually(t, "requests would pass", func() bool {
+		e := home.explain("far.example")
+		return verdict(e, "requests to far.example").Passes && verdict(e, "requests from far.example").Passes
+	})
 	e = home.explain("far.example")
 	if e.Kind != "introduced" || !slices.Equal(e.Bundle.By, []string{"hub.example"}) || e.Row != nil {
 		t.Errorf("introduced: %+v", e)

@@ -13,8 +13,8 @@ import (
 
 	"agentgw/config"
 	"agentgw/internal/daemon"
-	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/policy"
 )
 
 // PeerOptions is what `gatewayd peer add` is told.
@@ -59,7 +59,7 @@ func PlanPeer(cfg *config.Gateway, o PeerOptions) (*PeerPlan, error) {
 	}
 	p := &PeerPlan{Domain: b.Domain, Fingerprint: identity.FingerprintText(b.Fingerprint), raw: b.Raw}
 	if o.Fingerprint != "" && !strings.EqualFold(o.Fingerprint, p.Fingerprint) {
-		return nil, frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", o.Bundle, p.Fingerprint, o.Fingerprint)
+		return nil, notSigner(o.Bundle, p.Fingerprint, o.Fingerprint)
 	}
 	if err := checkAgainstHome(cfg, b.Raw, b.Domain); err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func peerYAML(domain, fingerprint string, o PeerOptions) string {
 		fmt.Fprintf(&b, "addresses: [%s]\n", quoted(o.Addresses))
 	}
 	fmt.Fprintf(&b, "bundle: %s.bundle\nfingerprint: %s\n", domain, fingerprint)
-	fmt.Fprintf(&b, "may_query: [\"agw.discover\", \"acps.skill.invoke:*\"]\n")
+	fmt.Fprintf(&b, "may_query: [%s]\n", quoted(policy.Everyday()))
 	export := "own"
 	if o.Transit {
 		export = "transit"

@@ -90,20 +90,32 @@ func (a *app) standing(ctx context.Context, changes []identity.Standing) {
 		if !away {
 			a.agents.Drop(c.AIC, frame.CertStatus)
 		}
-		a.agents.RevokePeer(c.AIC, frame.Revoked)
+	}
+	if len(changes) > 0 {
+		a.endSessionsOf(changes)
 	}
 }
 
-// review ends sessions with agents of domains whose status lists have not come for too long, until ctx ends.
+// review ends the sessions with the agents of domains whose status lists have not come for too long: nobody can say any more who of
+// them is revoked. It runs until ctx ends.
 func (a *app) review(ctx context.Context) {
 	tick := time.NewTicker(max(a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife)/60, 100*time.Millisecond))
 	defer tick.Stop()
+	stale := map[string]bool{} // issuers
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case at := <-tick.C:
-			a.agents.ReviewPartners(at, a.statuses.Fresh)
+		case <-tick.C:
+		}
+		for _, b := range a.trust.All() {
+			seq, _ := a.statuses.Held(b.Issuer)
+			err := a.statuses.Fresh(b.Issuer)
+			if err != nil && seq > 0 && !stale[b.Issuer] {
+				a.log.Warn("the sessions with a domain end", "domain", b.Domain, "err", err)
+				a.endSessionsWith(b, frame.CertStatus)
+			}
+			stale[b.Issuer] = err != nil
 		}
 	}
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"crypto"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestSuspendResumeRevoke(t *testing.T) {
 			told++
 		case frame.SessionRevoke:
 			var r arp.SessionRevoke
-			if err := frame.Unmarshal(payload, &r); err != nil || r.Kind != arp.RevokePeer || r.Value != done.AIC {
+			if err := frame.Unmarshal(payload, &r); err != nil || r.Kind != arp.RevokePeer || !reflect.DeepEqual(r.Value, []any{done.AIC}) {
 				t.Errorf("%+v, %v", r, err)
 			}
 			told++
@@ -209,7 +210,7 @@ func TestACSPut(t *testing.T) {
 	}
 	moved := good
 	moved.ACS = []byte(strings.Replace(changed, `"organization":"Pharmacy"`, `"organization":"Chemist"`, 1))
-	if out, err = put(moved); err != nil {
+	if _, err := put(moved); err != nil {
 		t.Errorf("with another provider: %v", err)
 	}
 	g.age(done.AIC, time.Minute)
@@ -254,5 +255,52 @@ func TestDeregister(t *testing.T) {
 	}
 	if _, err := g.attach(cert, m); err == nil {
 		t.Error("it attaches again")
+	}
+}
+
+// What one domain's AMC decides, another domain's gateway obeys within seconds, through the list that it is sent.
+func TestForeignSuspensionIsObeyed(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "one.example"), newGateway(t, "two.example")
+	done, _ := two.mustEnrol()
+	one.addPeer(two, PeerOptions{Role: "peer", Addresses: []string{two.cfg.Listen}})
+	two.addPeer(one, PeerOptions{Role: "peer"})
+	witness, witnessCert := one.mustEnrol()
+	other, err := one.attach(witnessCert, &arp.Attach{AIC: witness.AIC, BootID: make([]byte, 16), Grant: witness.Grant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	standing := func() error { return one.app.peers.Standing(t.Context(), done.AIC, nil) }
+	eventually(t, "in good standing", func() bool { return standing() == nil })
+	two.setStanding(done.AIC, "suspended")
+	eventually(t, "suspended abroad too", func() bool { return frame.CodeOf(standing()) == frame.CertStatus })
+	mustHearRevoke(t, other, arp.RevokePeer, []any{done.AIC})
+	two.setStanding(done.AIC, "good")
+	eventually(t, "good again abroad too", func() bool { return standing() == nil })
+	if err := RemovePeer(one.cfg, "two.example"); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.app.ReloadPeers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustHearRevoke(t, other, arp.RevokeUnder, two.app.trust.Own().Prefixes[0])
+}
+
+// mustHearRevoke reads what an attached agent is sent until it hears of a revocation.
+func mustHearRevoke(t *testing.T, s *endpoint.Stream, kind uint8, value any) {
+	t.Helper()
+	for {
+		typ, payload, err := s.ReadFrame(5 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if typ != frame.SessionRevoke {
+			continue
+		}
+		var r arp.SessionRevoke
+		if err := frame.Unmarshal(payload, &r); err != nil || r.Check() != nil || r.Kind != kind || !reflect.DeepEqual(r.Value, value) {
+			t.Errorf("%+v, %v, want kind %d of %v", r, err, kind, value)
+		}
+		return
 	}
 }

@@ -8,8 +8,35 @@ import (
 	"agentgw/internal/identity"
 )
 
-// distrusted hears that a domain is believed no more.
-func (a *app) distrusted(domain string) { a.log.Info("domain is trusted no more", "domain", domain) }
+const bundlePrefix = "bundle/"
+
+// keepBundle remembers the newest bundle of a peer, behind the hash of the operator's copy that it descends from.
+func (a *app) keepBundle(domain string, b *identity.Accepted) {
+	ctx, cancel := context.WithTimeout(context.Background(), pinTime)
+	defer cancel()
+	var value []byte
+	if b != nil {
+		root := b.Root()
+		value = append(root[:], b.Raw...)
+	}
+	if err := a.store.SetMeta(ctx, bundlePrefix+domain, value); err != nil {
+		a.log.Error("keep a peer's bundle", "domain", domain, "err", err)
+	}
+}
+
+func (a *app) keptBundle(domain string) (raw []byte, root [32]byte) {
+	value, err := a.store.Meta(bundlePrefix + domain)
+	if err != nil || len(value) <= len(root) {
+		return nil, root
+	}
+	return value[len(root):], [32]byte(value[:len(root)])
+}
+
+// distrusted hears that a domain is believed no more: the sessions with its agents end.
+func (a *app) distrusted(b *identity.Accepted) {
+	a.log.Info("domain is trusted no more", "domain", b.Domain)
+	a.endSessionsWith(b, frame.Revoked)
+}
 
 // ApprovePeer implements admin.Trust.
 func (a *app) ApprovePeer(_ context.Context, r admin.ApproveRequest) error {

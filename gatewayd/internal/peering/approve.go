@@ -14,8 +14,9 @@ func (p *Peering) introduce(r *peer, raw []byte, b *identity.Accepted) (changed 
 		changed, err = p.cfg.Trust.Introduce(raw, r.Domain, r.Introduces)
 	} else {
 		var held bool
+		again := p.cfg.Trust.Waits(b.Domain)
 		changed, held, err = p.cfg.Trust.Hold(raw, r.Domain, r.Introduces)
-		if held {
+		if held && !again {
 			p.log.Warn("introduced domain waits for approval: compare the fingerprint with its operator, then `gatewayd peer approve`",
 				"domain", b.Domain, "from", r.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
 		}
@@ -37,10 +38,23 @@ func (p *Peering) Renew(domain string, raw []byte) (changed bool, err error) {
 	}
 	if changed, err = p.cfg.Trust.Renew(raw); changed {
 		p.log.Info("newer bundle of a peer", "domain", domain, "seq", b.Seq)
+		if held := p.cfg.Trust.Domain(domain); held != nil && p.cfg.KeepBundle != nil {
+			p.cfg.KeepBundle(domain, held)
+		}
 		p.news.broadcast()
 		p.node.BundleAccepted()
 	}
 	return changed, err
+}
+
+// restore believes again what an earlier run accepted of a configured peer.
+func (p *Peering) restore(domain string) {
+	if p.cfg.KeptBundle == nil {
+		return
+	}
+	if raw, root := p.cfg.KeptBundle(domain); raw != nil && p.cfg.Trust.Restore(raw, root) {
+		p.log.Info("peer's bundle of an earlier run", "domain", domain, "seq", p.cfg.Trust.Domain(domain).Seq)
+	}
 }
 
 // Rows are the policy rows, in no order.

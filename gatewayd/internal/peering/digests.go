@@ -37,7 +37,7 @@ func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 	}
 	return cdsp.New(cdsp.Config{
 		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, Epoch: epoch, OEpoch: epoch, Signer: p.cfg.Signer,
-		Keys: p.cfg.Trust.Keys(identity.UseDigest), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
+		Keys: p.digestKeys(), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
 		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Log: p.log,
 	})
 }
@@ -67,7 +67,11 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 		_, err := p.Renew(domain, raw)
 		return err
 	}
+	before := p.cfg.Trust.All()
 	changed, err := p.introduce(r, raw, b)
+	if changed && err != nil { // a dispute: neither is believed
+		p.distrusted(before)
+	}
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
 		p.news.broadcast()
@@ -173,6 +177,11 @@ type absent struct {
 func (a absent) Gateway() string    { return a.gateway }
 func (a absent) Domain() string     { return a.p.cfg.Trust.DomainOf(a.gateway) }
 func (a absent) RTT() time.Duration { return 0 }
+
+func (a absent) Explain() bool {
+	r := a.p.row(a.Domain())
+	return r != nil && r.Explain
+}
 
 func (a absent) MayQuery() []string {
 	if r := a.p.row(a.Domain()); r != nil {

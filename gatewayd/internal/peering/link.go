@@ -48,6 +48,12 @@ func (l *link) MayQuery() []string {
 	return nil
 }
 
+// Explain implements relay.Neighbour.
+func (l *link) Explain() bool {
+	r := l.p.row(l.domain)
+	return r != nil && r.Explain
+}
+
 // RTT implements relay.Neighbour.
 func (l *link) RTT() time.Duration { return l.conn.RTT() }
 

@@ -46,6 +46,7 @@ type Row struct {
 	Introduces  []string
 	AskFirst    bool // what it introduces waits for the operator's approval
 	Upstream    bool
+	Explain     bool   // its refusals are told to our agents as they are
 	BundleURL   string // where newer bundles are fetched; the caller's business
 }
 
@@ -57,13 +58,17 @@ type Config struct {
 	Signer          func() frame.Signer // key of use 1, as of now
 	// KeepPin remembers over restarts under which key an introduced domain was first accepted; nil forgets it.
 	KeepPin func(domain string, fingerprint *[32]byte)
+	// KeepBundle remembers over restarts the newest bundle of a configured peer, with the operator's copy that it descends from
+	// ([identity.Accepted.Root]); nil forgets it. KeptBundle is what was remembered. Both may be nil: for tests.
+	KeepBundle func(domain string, b *identity.Accepted)
+	KeptBundle func(domain string) (raw []byte, root [32]byte)
 	// Statuses are the newest status lists; whoever makes our own applies them there and calls StatusChanged. nil checks no
 	// status: for tests.
 	Statuses *identity.Statuses
 	// OnStanding hears of agents whose state another domain's list has changed; nil ignores it. It may not block for long.
 	OnStanding func([]identity.Standing)
 	// OnDistrusted hears that a domain's bundle is believed no more: what runs with its agents ends. nil ignores it.
-	OnDistrusted func(domain string)
+	OnDistrusted func(*identity.Accepted)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
 	Log    *slog.Logger
@@ -85,6 +90,8 @@ type Peering struct {
 	tasks sync.WaitGroup
 	// penalties counts what neighbours did that only a fault or a lie explains.
 	penalties map[string]uint64
+	// paces bounds how often each issuer's lists are taken, and passed on.
+	paces map[string]*rate.Limiter
 	// heldOfOurs is what each connected gateway said last that it holds of our own issuer.
 	heldOfOurs map[string]wire.TrustVersion
 
@@ -111,7 +118,7 @@ type dialler struct {
 // New makes a peering.
 func New(cfg Config) *Peering {
 	p := &Peering{
-		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{},
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{}, paces: map[string]*rate.Limiter{},
 		complaints: rate.NewLimiter(1, 20), asked: newAsked(), wanted: make(chan string, 64),
 	}
 	p.routes.Store(&routes{})
@@ -172,14 +179,17 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	p.rows = next
 	neighbours := p.neighbours()
 	p.mu.Unlock()
+	before := p.cfg.Trust.All()
 	for _, domain := range gone {
 		p.cfg.Trust.Forget(domain)
+		if p.cfg.KeepBundle != nil {
+			p.cfg.KeepBundle(domain, nil)
+		}
 	}
 	for _, introduced := range p.cfg.Trust.Reconsider(p.introducedBy) {
 		p.cfg.KeepPin(introduced, nil)
-		gone = append(gone, introduced)
 	}
-	p.distrusted(gone)
+	p.distrusted(before)
 	p.approveUnasked()
 	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
 		return err
@@ -222,6 +232,7 @@ func (p *Peering) configure(rows []Row) error {
 		switch {
 		case len(errs) == 0:
 			p.cfg.KeepPin(r.Domain, nil) // the operator's word replaces what was once introduced
+			p.restore(r.Domain)
 		case p.row(r.Domain) == nil:
 			p.cfg.Trust.Forget(r.Domain)
 		}

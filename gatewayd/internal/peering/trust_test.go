@@ -50,10 +50,10 @@ func newStatusSide(t *testing.T, d *identitytest.Domain, c *clock) *statusSide {
 			defer s.mu.Unlock()
 			s.changed = append(s.changed, l...)
 		}
-		cfg.OnDistrusted = func(domain string) {
+		cfg.OnDistrusted = func(b *identity.Accepted) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.gone = append(s.gone, domain)
+			s.gone = append(s.gone, b.Domain)
 		}
 	})
 	return s
@@ -345,5 +345,48 @@ func TestQuestionsAboutUnknownDomainsAreBounded(t *testing.T) {
 	}
 	if ask, _ := a.begin("known.example", true, now.Add(refreshEvery)); !ask {
 		t.Error("not asked again")
+	}
+}
+
+// A gateway that is revoked far away announces nothing any more, whoever passes its digests on; one that is resumed does again.
+func TestDigestsOfASuspendedGatewayAreDropped(t *testing.T) {
+	c := &clock{}
+	home, hub, far := spokes(t, c)
+	far.offer(t, "hotel")
+	until(t, "far's digests", func() bool { return home.knows("far.example") })
+	id := string(far.d.Gateway)
+	tell := func(raw []byte) { // the hub passes the list on, and does not act on it
+		t.Helper()
+		if err := home.onStatus(t.Context(), string(hub.d.Gateway), hub.d.Name, raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell(far.d.Status(t, 1, c.now(), identity.StatusEntry{Subject: id, State: identity.Suspended, Since: 1, Reason: identity.ReasonHold}))
+	until(t, "far's digests are gone", func() bool { return !home.knows("far.example") })
+	tell(far.d.Status(t, 2, c.now()))
+	until(t, "far's digests are back", func() bool { return home.knows("far.example") })
+}
+
+// An issuer that changes its list all the time is heard at a pace; others are heard all the same.
+func TestListsOfOneIssuerArePaced(t *testing.T) {
+	c := &clock{}
+	db, dc := identitytest.New(t, "b.example", "B1"), identitytest.New(t, "c.example", "C1")
+	home := newStatusSide(t, identitytest.New(t, "home.example", "A1"), c)
+	set(t, home.side, row(db), row(dc))
+	limited := 0
+	for seq := range uint64(200) {
+		switch err := home.onStatus(t.Context(), string(db.Gateway), db.Name, db.Status(t, seq+1, c.now())); frame.CodeOf(err) {
+		case frame.RateLimited:
+			limited++
+		case frame.OK:
+		default:
+			t.Fatal(err)
+		}
+	}
+	if limited < 120 || limited > 136 {
+		t.Errorf("%d of 200 lists at once were left out", limited)
+	}
+	if err := home.onStatus(t.Context(), string(dc.Gateway), dc.Name, dc.Status(t, 1, c.now())); err != nil {
+		t.Errorf("another domain's: %v", err)
 	}
 }

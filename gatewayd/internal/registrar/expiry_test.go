@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"agentgw/directory"
-	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -68,7 +67,7 @@ func TestCase39CertificateExpiresWhileConnected(t *testing.T) {
 	}
 	attach := func(life time.Duration) *endpoint.Conn {
 		t.Helper()
-		chain, err := d.Authority.Issue(pki.Profile{Kind: pki.Agent, AIC: aic.AIC(id), Life: life}, key.Public(), time.Now())
+		chain, err := d.Authority.Issue(pki.Profile{Kind: pki.Agent, AIC: id, Life: life}, key.Public(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

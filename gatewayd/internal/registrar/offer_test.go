@@ -2,7 +2,6 @@ package registrar
 
 import (
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
@@ -87,38 +86,5 @@ func TestScreen(t *testing.T) {
 	}
 	if got := lab.screen([]semreq.Endpoint{ep("127.0.0.1")}, observed); len(got) != 0 {
 		t.Error("a remote agent may claim our loopback")
-	}
-}
-
-// Partners of whom nobody can say any more that they are good are parted with, once; the others stay, until their sessions
-// would have ended anyway.
-func TestPartnersAreReviewed(t *testing.T) {
-	now := time.Now()
-	r := New(Config{Log: slog.New(slog.DiscardHandler)})
-	a := &attachment{agent: Agent{AIC: "A"}, out: make(chan frame.Message, outQueue)}
-	r.attached["A"] = a
-	r.Met("A", "bad", now.Add(time.Hour))
-	r.Met("A", "good", now.Add(time.Hour))
-	r.Met("A", "over", now.Add(-time.Second))
-	r.Met("gone", "bad", now.Add(time.Hour))
-	doubt := func(id string) error {
-		if id == "good" {
-			return nil
-		}
-		return frame.Errorf(frame.CertStatus, "no list")
-	}
-	r.ReviewPartners(now, doubt)
-	r.ReviewPartners(now, doubt)
-	if len(a.out) != 1 {
-		t.Fatalf("%d revocations", len(a.out))
-	}
-	if m := (<-a.out).(*arp.SessionRevoke); m.Value != "bad" || m.Code != frame.CertStatus {
-		t.Errorf("%+v", m)
-	}
-	for i := range 2 * maxPartners {
-		r.Met("A", fmt.Sprint(i), now.Add(time.Duration(i)*time.Second))
-	}
-	if n := len(r.partners.with["A"]); n > maxPartners {
-		t.Errorf("%d partners are remembered", n)
 	}
 }

@@ -21,6 +21,20 @@ func (r *Registrar) RevokePeer(id string, code frame.Code) {
 	r.Announce(&arp.SessionRevoke{Kind: arp.RevokePeer, Value: id, Code: code})
 }
 
+// RevokePeers has every attached agent end its sessions with some AICs, at most [arp.MaxRevoked].
+func (r *Registrar) RevokePeers(ids []string, code frame.Code) {
+	list := make([]any, len(ids))
+	for i, id := range ids {
+		list[i] = id
+	}
+	r.Announce(&arp.SessionRevoke{Kind: arp.RevokePeer, Value: list, Code: code})
+}
+
+// RevokeUnder has every attached agent end its sessions with the agents of a prefix.
+func (r *Registrar) RevokeUnder(prefix string, code frame.Code) {
+	r.Announce(&arp.SessionRevoke{Kind: arp.RevokeUnder, Value: prefix, Code: code})
+}
+
 // Announce sends every attached agent a frame. One that does not read loses its connection, as ever.
 func (r *Registrar) Announce(m frame.Message) {
 	for _, a := range r.everybody() {

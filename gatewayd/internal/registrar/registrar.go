@@ -105,8 +105,7 @@ type Registrar struct {
 	// complaints bounds the lines that agents can cause.
 	complaints *rate.Limiter
 
-	partners partners
-	slack    time.Duration // [expirySlack], but in tests
+	slack time.Duration // [expirySlack], but in tests
 
 	mu       sync.Mutex // guards attached and conns, and get-and-add of enrols
 	attached map[string]*attachment

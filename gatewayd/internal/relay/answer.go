@@ -93,7 +93,6 @@ func (r *Relay) provision(ctx context.Context, j *job, c directory.Candidate, re
 	if len(endpoints) == 0 {
 		return frame.Errorf(frame.UpstreamFailed, "%s listens nowhere that the asker could reach", c.AIC)
 	}
-	r.cfg.Agents.Met(c.AIC, j.asker.AIC, time.Now().Add(r.cfg.SessionLife))
 	res.SAT, res.TSPKI, res.Endpoints = sat, spki[:], endpoints
 	return nil
 }

@@ -341,18 +341,18 @@ func (r *Relay) merge(j *job, out *semreq.Response, got []verdict, left bool) {
 				if v.hop.Domain() != r.cfg.Domain {
 					gw = "" // which gateway of another domain it was is not ours to pass on
 				}
-				out.AddReason(gw, reason.Code)
+				out.AddReason(gw, r.told(v.hop, reason.Code))
 			}
 		} else {
 			r.log.Info("neighbour did not answer", "neighbour", v.hop.Gateway(), "err", v.err)
 			definitive = false
 		}
 		if len(v.best) == 0 {
-			out.Status = worse(out.Status, outward(code))
+			out.Status = worse(out.Status, outward(r.told(v.hop, code)))
 			if code == frame.OK { // it answered, and why that was not taken says more
 				code = v.why
 			}
-			out.AddReason(v.hop.Gateway(), code)
+			out.AddReason(v.hop.Gateway(), r.told(v.hop, code))
 			continue
 		}
 		if len(all) == 0 || better(v.best[0], slices.MinFunc(all, better)) < 0 {
@@ -377,6 +377,18 @@ func pick(all []scored, want int) (out [][]byte) {
 		}
 	}
 	return out
+}
+
+// told is a code of a neighbour as the asker hears it: of a refusal by another domain's policy nothing but that nothing was found,
+// unless its row says explain. Else who may see what there could be learned by asking.
+func (r *Relay) told(h Hop, c frame.Code) frame.Code {
+	switch c {
+	case frame.ScopeDenied, frame.PolicyDenied, frame.TrustDenied:
+		if h.Domain() != r.cfg.Domain && !h.Explain() {
+			return frame.NotFound
+		}
+	}
+	return c
 }
 
 // outward is a neighbour's status as it counts for the whole request: a neighbour that refused to be asked does not know.

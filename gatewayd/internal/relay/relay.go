@@ -50,8 +50,6 @@ type Agents interface {
 	// the target has acknowledged. When the target has no room for another offer nothing is minted (47). Other errors are
 	// the target's refusal or its silence.
 	Offer(ctx context.Context, target string, asker Asker, mint func() (cti [16]byte, sat []byte, err error)) ([]semreq.Endpoint, error)
-	// Met notes that an agent of this gateway may have a session with another one until a time.
-	Met(agent, partner string, until time.Time)
 }
 
 // Neighbour is a peer gateway that is up now.
@@ -59,6 +57,7 @@ type Neighbour interface {
 	Gateway() string
 	Domain() string
 	MayQuery() []string // scopes that its requests may carry, and ours to it
+	Explain() bool      // its refusals for scope and policy are told to our agents as they are
 	RTT() time.Duration
 	// Ask sends one request on its own stream and waits for the response as long as ctx allows; when ctx ends first, the
 	// stream is reset and the neighbour stops working on it.
@@ -124,8 +123,6 @@ const (
 	// What one session may carry before its partners need another token: it bounds what a target keeps of outcomes.
 	sessionBytes    = 256 << 20
 	sessionMessages = 4096
-
-	maxSession = 8 * time.Hour // of any session token
 
 	minRetryMS = 50 // before another attempt, when nobody said how long
 	drainPoll  = 10 * time.Millisecond
@@ -217,21 +214,7 @@ func (r *Relay) FromAgent(ctx context.Context, a Agent, req *semreq.Request) *se
 	if err := r.admitAgent(j, a); err != nil {
 		return r.refuse(j, err)
 	}
-	out := r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.asOrigin(ctx, j, out) })
-	r.introduced(j, out)
-	return out
-}
-
-// introduced notes with whom the asker may have a session now.
-func (r *Relay) introduced(j *job, out *semreq.Response) {
-	if j.provision == nil {
-		return
-	}
-	for _, signed := range out.Results {
-		if res, err := semreq.PeekResult(signed); err == nil && len(res.SAT) > 0 {
-			r.cfg.Agents.Met(j.asker.AIC, res.AIC, time.Now().Add(maxSession))
-		}
-	}
+	return r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.asOrigin(ctx, j, out) })
 }
 
 func (r *Relay) admitAgent(j *job, a Agent) (err error) {

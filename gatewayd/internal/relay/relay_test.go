@@ -655,3 +655,28 @@ func TestCase41UnknownKeyIsRefreshedOnce(t *testing.T) {
 		t.Error("a key that nobody knows was believed")
 	}
 }
+
+// What another domain's policy refuses is to our agents as if it were not there, unless the peer's row says explain.
+func TestForeignRefusalsAreNotTold(t *testing.T) {
+	for _, explain := range []bool{false, true} {
+		s := newSim(t, "one.example", "two.example")
+		s.line("one.example", "two.example")
+		s.offers("two.example", "medicine.sell", "9000")
+		s.gateways["two.example"].mayQuery = []string{"acps.skill.invoke:*"} // two lets nobody discover
+		s.gateways["one.example"].mayQuery = []string{"agw.discover", "acps.skill.invoke:*"}
+		s.gateways["two.example"].explain, s.gateways["one.example"].explain = explain, explain
+		out := s.gateways["one.example"].relay.FromAgent(t.Context(), s.agentOf("one.example"), request(t, s.agentOf("one.example"), false))
+		want := frame.NotFound
+		if explain {
+			want = frame.ScopeDenied
+		}
+		if out.Status != want {
+			t.Errorf("explain %v: %v, want %v", explain, out.Status, want)
+		}
+		for _, r := range out.Reasons {
+			if !explain && (r.Code == frame.ScopeDenied || r.Code == frame.PolicyDenied) {
+				t.Errorf("the reasons tell it all the same: %+v", out.Reasons)
+			}
+		}
+	}
+}

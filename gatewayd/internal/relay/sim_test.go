@@ -35,6 +35,7 @@ type simGateway struct {
 	upstream   string   // one of them that is the last resort
 	away       []string // neighbours that are not connected
 	mayQuery   []string
+	explain    bool
 	found      []directory.Candidate // what its directory matches, whatever is asked
 	key        [32]byte              // of all its agents
 	offer      func(ctx context.Context, cti [16]byte, sat []byte) ([]semreq.Endpoint, error)
@@ -110,8 +111,6 @@ func (g *simGateway) Score(_ semreq.Query, r *semreq.Result) uint16 {
 
 func (g *simGateway) Key(string) ([32]byte, bool) { return g.key, true }
 
-func (g *simGateway) Met(string, string, time.Time) {}
-
 func (g *simGateway) Offer(ctx context.Context, _ string, _ Asker, mint func() ([16]byte, []byte, error)) ([]semreq.Endpoint, error) {
 	cti, sat, err := mint()
 	if err != nil {
@@ -161,6 +160,7 @@ type simLink struct{ from, to *simGateway }
 func (l simLink) Gateway() string    { return string(l.to.d.Gateway) }
 func (l simLink) Domain() string     { return l.to.d.Name }
 func (l simLink) MayQuery() []string { return l.from.mayQuery }
+func (l simLink) Explain() bool      { return l.from.explain }
 func (l simLink) RTT() time.Duration { return time.Millisecond }
 
 func (l simLink) Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, error) {
