@@ -18,7 +18,7 @@ import (
 // caCmd is about the domain's certification authority.
 func caCmd(o *options) *cobra.Command {
 	return daemon.Group("ca", "the domain's certification authority: its root may be kept on a machine of its own",
-		caRootCmd(o), caIntermediateCmd(o), caCRLCmd(o), caInstallCmd(o), caNewRootCmd(o))
+		caRootCmd(o), caIntermediateCmd(o), caCRLCmd(o), caInstallCmd(o), caNewRootCmd(o), caRotateCmd(o))
 }
 
 func caRootCmd(o *options) *cobra.Command {
@@ -88,6 +88,20 @@ func caNewRootCmd(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.changeCA(cmd, app.NewRoot, "its key lies beside it: move it away to keep the root offline")
 		},
+	}
+}
+
+func caRotateCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "rotate", Short: "follow the issuing CA up now, as the gateway does by itself in time", Args: daemon.Args(cobra.NoArgs),
+		RunE: show(o, "/v1/ca/rotate", func(w io.Writer, events []admin.CAEvent) {
+			if len(events) == 0 {
+				fmt.Fprintln(w, "the next issuing CA is ready, and its root is too new: it takes over when everybody can know it")
+			}
+			for _, e := range events {
+				fmt.Fprintf(w, "%s: %s until %s %s\n", e.Action, e.Name, e.Until.Format(time.RFC3339), e.File)
+			}
+		}),
 	}
 }
 

@@ -48,7 +48,12 @@ func (w *world) registrations(ctx context.Context) ([]row, error) {
 	fmt.Printf("registration: an ACS of %d bytes; with %d clients each sample is %d puts, its time is of one\n", len(body), putClients, putClients*putRounds)
 	var floors []*floorPutter
 	for range putClients {
-		f, err := w.floor.newPutter(ctx, body)
+		conn, err := dialFloor(ctx, w.floor.conn.RemoteAddr().String()) // an agent has a connection of its own
+		if err != nil {
+			return nil, err
+		}
+		w.putters = append(w.putters, conn)
+		f, err := conn.newPutter(ctx, body)
 		if err != nil {
 			return nil, err
 		}

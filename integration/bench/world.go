@@ -35,6 +35,7 @@ type world struct {
 	agents       []*agent
 	floor        *floorClient // one server
 	chain        *floorClient // the first of two
+	putters      []*floorClient
 	enroller     *floorEnroller
 	parties      []*party // initiators of sessions
 	stopAlive    func()
@@ -62,7 +63,7 @@ func (w *world) close() {
 	for _, p := range w.parties {
 		p.agent.Close(ctx)
 	}
-	for _, f := range []*floorClient{w.floor, w.chain} {
+	for _, f := range append(w.putters, w.floor, w.chain) {
 		if f != nil {
 			f.close()
 		}

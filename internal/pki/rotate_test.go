@@ -279,6 +279,42 @@ func TestIssuingCAOfANewRootWaitsForTheBundle(t *testing.T) {
 	}
 }
 
+// On the operator's word the next issuing CA takes over at once, and the old one stays known; under a root that is new it waits all the
+// same, and where the root is offline its owner is asked.
+func TestIssuingCAIsReplacedAtOnce(t *testing.T) {
+	f := newFolder(t)
+	c := f.open()
+	first := c.Issuing()
+	done, err := c.Replace(f.now)
+	if err != nil || len(done) != 2 || done[0].Action != Prepared || done[1].Action != Activated || c.Issuing().Equal(first) {
+		t.Fatalf("%v, %v", done, err)
+	}
+	f.works(f.open())
+	if n := len(c.issuers(f.now)); n != 2 {
+		t.Errorf("%d issuing CAs are known for CRL and OCSP", n)
+	}
+	f.now = f.now.Add(time.Minute)
+	root, err := c.NewRoot(f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := c.Replace(f.now); err != nil || len(done) != 1 || done[0].Action != Prepared {
+		t.Errorf("under a root that nobody can know: %v, %v", done, err)
+	}
+	f.now = f.now.Add(time.Hour)
+	if done, err := c.Replace(f.now); err != nil || len(done) != 1 || done[0].Action != Activated || !c.Root().Equal(root) {
+		t.Errorf("an hour later: %v, %v", done, err)
+	}
+	if err := os.Remove(filepath.Join(f.dir, rootPrefix+keyID(root)+".key")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // each time that somebody is there to read it
+		if done, err := c.Replace(f.now); err != nil || len(done) != 1 || done[0].Action != AskSignature {
+			t.Errorf("with an offline root: %v, %v", done, err)
+		}
+	}
+}
+
 // What counts is when bundles carried the root, and how long others may go on with an old one.
 func TestIssuingCAOfANewRootWaitsForThreeRefreshes(t *testing.T) {
 	f := newFolder(t)

@@ -29,6 +29,7 @@ type Gateway interface {
 	Decide(ctx context.Context, r DecideRequest) error
 	RotateKeys(ctx context.Context) error
 	ReloadCA(ctx context.Context) error
+	ReplaceCA(ctx context.Context) ([]CAEvent, error)
 }
 
 // Status is `gatewayd status`.
@@ -172,6 +173,14 @@ type DecideRequest struct {
 	Reason  string   `json:"reason,omitempty"`
 }
 
+// CAEvent is one step of the domain's CA.
+type CAEvent struct {
+	Action string    `json:"action"` // prepared, activated, signature wanted
+	Name   string    `json:"name"`
+	File   string    `json:"file,omitempty"` // to be signed by the root's owner
+	Until  time.Time `json:"until"`
+}
+
 // None is an empty body.
 type None struct{}
 
@@ -197,6 +206,7 @@ func Handler(g Gateway) http.Handler {
 		l, err := g.Pending()
 		return list(l), err
 	}))
+	mux.HandleFunc("POST /v1/ca/rotate", control.Handle(func(ctx context.Context, _ None) ([]CAEvent, error) { return g.ReplaceCA(ctx) }))
 	mux.HandleFunc("POST /v1/ca/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadCA(ctx) }))
 	mux.HandleFunc("POST /v1/keys/rotate", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.RotateKeys(ctx) }))
 	mux.HandleFunc("POST /v1/agents/decide", control.Handle(func(ctx context.Context, r DecideRequest) (None, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/frame"
 	"agentgw/internal/pki"
 )
@@ -45,6 +46,25 @@ func (a *app) renewCertificates(ctx context.Context, at time.Time) error {
 		return err
 	}
 	return a.amc.Keep(ctx, a.home.gateway, a.home.current().Leaf)
+}
+
+// ReplaceCA implements admin.Gateway: the issuing CA is followed up now.
+func (a *app) ReplaceCA(ctx context.Context) ([]admin.CAEvent, error) {
+	if a.amc == nil {
+		return nil, frame.Errorf(frame.State, "this gateway has no AMC role: the domain's CA is on the AMC's host (amc.address of the configuration)")
+	}
+	a.renewing.Lock()
+	events, err := a.home.authority.Replace(now())
+	a.renewing.Unlock()
+	a.logRotation(events)
+	if a.outside != nil {
+		a.outside.Renewed()
+	}
+	out := []admin.CAEvent{}
+	for _, e := range events {
+		out = append(out, admin.CAEvent{Action: e.Action.String(), Name: e.Name, File: e.File, Until: e.Until.UTC()})
+	}
+	return out, err
 }
 
 // ReloadCA implements admin.Gateway: what an operator's verb has put into the CA's folder counts now.
