@@ -33,7 +33,8 @@ type fake struct {
 	enrol  atomic.Value // func(*arp.Enrol) frame.Message
 
 	acks              chan arp.OfferAck
-	kept              atomic.Int32 // renewed credentials that the agent has kept
+	kept              atomic.Int32  // renewed credentials that the agent has kept
+	refuse            atomic.Uint32 // code with which renewals are refused
 	renewal           atomic.Pointer[Renewal]
 	nextKept, bundles atomic.Int32
 	revoked           chan *arp.SessionRevoke
@@ -102,6 +103,9 @@ func (f *fake) renew(payload []byte) frame.Message {
 	var m arp.Renew
 	if err := frame.Unmarshal(payload, &m); err != nil {
 		return arp.Refusal(err)
+	}
+	if code := f.refuse.Load(); code != 0 {
+		return arp.Refusal(frame.Errorf(frame.Code(code), "it needs a new enrolment"))
 	}
 	csr, err := identity.ParseCSR(m.CSR)
 	if err != nil {
@@ -547,5 +551,29 @@ func TestTrustOfTheOwnDomainArrives(t *testing.T) {
 	}
 	if err := c.cfg.Statuses.Check(bad, nil); frame.CodeOf(err) != frame.CertStatus {
 		t.Errorf("a suspended agent is %v", err)
+	}
+}
+
+// An agent whose credential is over and will not be renewed says what its people must do, and does not ask in a loop.
+func TestRefusedRenewalSaysWhatToDo(t *testing.T) {
+	f := newFake(t)
+	f.refuse.Store(uint32(frame.Expired))
+	f.attach.Store(func(*arp.Attach) *arp.Attached { return &arp.Attached{Code: frame.CertStatus} }) // as a gateway takes an expired certificate
+	id, key := f.domain.AIC(t), identitytest.NewKey(t)
+	chain, err := f.domain.Authority.Issue(pki.Profile{Kind: pki.Agent, AIC: id, Life: time.Second}, key.Public(), time.Now().Add(-time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := identity.TLSCertificate(chain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := f.clientWith(t, id, cert, nil)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if up, err := c.Attached(); !up && err != nil && strings.Contains(err.Error(), "new enrolment") {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("the agent says %v", err)
+		}
 	}
 }

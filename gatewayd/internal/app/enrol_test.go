@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/config"
+	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/store"
+	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/identity/identitytest"
@@ -146,5 +149,69 @@ func TestEnrolmentIsCompleted(t *testing.T) {
 	}
 	if again.AIC != first.AIC || len(g.app.Agents()) != 1 {
 		t.Errorf("enrolled as %s, then as %s; %d agents", first.AIC, again.AIC, len(g.app.Agents()))
+	}
+}
+
+// Where an operator decides, a request without a token waits, over the wire too, and is completed by the same key.
+func TestEnrolmentWaitsForApproval(t *testing.T) {
+	t.Parallel()
+	g := newGatewayWith(t, "pharmacy.example", func(c *config.Gateway) { c.AMC.Deciders = []string{"token", "manual"} })
+	key := identitytest.NewKey(t)
+	csr, err := identity.NewCSR(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := g.token() // for the gateway's pin
+	here.Secret = nil
+	m := arp.Enrol{CSR: csr, Draft: []byte(pharmacyACS), Visibility: 2}
+	waits, err := g.enrolAs(here, key, m)
+	if err != nil || waits.Code != frame.Pending || len(waits.PendingID) != 16 || waits.RetryAfterMS == 0 || len(waits.Chain) != 0 {
+		t.Fatalf("%+v, %v", waits, err)
+	}
+	if n := len(g.app.Agents()); n != 0 {
+		t.Errorf("%d agents are registered while nobody has decided", n)
+	}
+	open, err := g.app.Pending()
+	if err != nil || len(open) != 1 || open[0].Attributes.Address == "" {
+		t.Fatalf("pending %+v, %v", open, err)
+	}
+	if err := g.app.Decide(t.Context(), admin.DecideRequest{Request: open[0].ID, Approve: true, Scope: []string{"agw.discover", "acps.skill.invoke:medicine.sell"}}); err != nil {
+		t.Fatal(err)
+	}
+	m.PendingID = waits.PendingID
+	done, err := g.enrolAs(here, key, m)
+	if err != nil || done.AIC == "" || len(done.Caps) != 1 {
+		t.Fatalf("after the approval: %+v, %v", done, err)
+	}
+	again, err := g.enrolAs(here, key, m) // the answer was lost
+	if err != nil || again.AIC != done.AIC {
+		t.Errorf("the same request again is %s, %v", again.AIC, err)
+	}
+}
+
+// Agents of one provider share its vendor code, whatever gateway they enrol at; another provider has another.
+func TestVendorCodeIsOfTheProvider(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	vendor := func(draft string) string {
+		t.Helper()
+		key := identitytest.NewKey(t)
+		csr, err := identity.NewCSR(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := g.enrol(g.token(), key, csr, draft)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, _ := aic.AIC(done.AIC).Codes()
+		return code
+	}
+	one, two := vendor(pharmacyACS), vendor(strings.Replace(pharmacyACS, `"organization":"Pharmacy"`, `"organization":"  PHARMACY "`, 1))
+	if other := vendor(strings.Replace(pharmacyACS, `"organization":"Pharmacy"`, `"organization":"Chemist"`, 1)); one != two || one == other {
+		t.Errorf("vendors %s, %s and %s", one, two, other)
+	}
+	if none := vendor(strings.Replace(pharmacyACS, `"organization":"Pharmacy"`, ``, 1)); none != g.cfg.AIC.Vendor {
+		t.Errorf("who names no organisation has the code %s", none)
 	}
 }

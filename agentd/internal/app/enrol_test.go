@@ -1,0 +1,164 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentgw/directory/acs"
+	"agentgw/directory/arp"
+	"agentgw/internal/daemon"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
+	"agentgw/internal/pki"
+)
+
+const draft = `{"protocolVersion":"02.02","name":"Corner pharmacy","description":"Sells medicine.","version":"1.0.0",
+"provider":{"organization":"Pharmacy"},"securitySchemes":{"mtls":{"type":"mutualTLS"}},"endPoints":[],
+"capabilities":{"streaming":false,"notification":false,"messageQueue":[]},"defaultInputModes":["application/json"],
+"defaultOutputModes":["application/json"],"skills":[{"id":"medicine.sell","name":"Sell","description":"Sells.","version":"1.0.0","tags":["medicine"]}]}`
+
+// counter is a gateway's counter for enrolments: it lets each wait once, then admits it.
+type counter struct {
+	t      *testing.T
+	domain *identitytest.Domain
+	ep     *endpoint.Endpoint
+	pin    [32]byte
+	asked  atomic.Int32
+}
+
+func newCounter(t *testing.T) *counter {
+	t.Helper()
+	c := &counter{t: t, domain: identitytest.New(t, "home.example", "A")}
+	cert := c.domain.Certificate(t, c.domain.Gateway)
+	var err error
+	if c.pin, err = identity.SPKIHash(cert.Leaf.PublicKey); err != nil {
+		t.Fatal(err)
+	}
+	c.ep, err = endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", HandshakeRate: 1000, HandshakeBurst: 1000, Faces: []endpoint.Face{{
+		ALPN: frame.ALPNControl,
+		Credentials: func(string) (endpoint.Credentials, error) {
+			return endpoint.Credentials{Certificate: cert, Verify: func(tls.ConnectionState) error { return nil }}, nil
+		},
+		Serve: func(ctx context.Context, conn *endpoint.Conn) {
+			conn.Serve(ctx, endpoint.Handlers{frame.StreamRegistration: func(_ context.Context, s *endpoint.Stream) { c.serve(s) }})
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		c.ep.Close(ctx)
+	})
+	return c
+}
+
+func (c *counter) serve(s *endpoint.Stream) {
+	var m arp.Enrol
+	if s.ReadMessage(5*time.Second, &m) != nil {
+		return
+	}
+	defer s.CloseWrite()
+	if c.asked.Add(1)%2 == 1 {
+		s.WriteMessage(5*time.Second, &arp.Enrolled{Code: frame.Pending, PendingID: make([]byte, 16), RetryAfterMS: 1})
+		return
+	}
+	if len(m.PendingID) != 16 || len(m.Secret) != 0 {
+		s.WriteMessage(5*time.Second, arp.Refusal(frame.Errorf(frame.ReqInvalid, "it does not say which request it asks about")))
+		return
+	}
+	csr, err := identity.ParseCSR(m.CSR)
+	if err != nil {
+		s.WriteMessage(5*time.Second, arp.Refusal(err))
+		return
+	}
+	id := c.domain.AIC(c.t)
+	chain, err := c.domain.Authority.Issue(pki.Profile{Kind: pki.Agent, AIC: id}, csr.PublicKey, time.Now())
+	if err != nil {
+		s.WriteMessage(5*time.Second, arp.Refusal(err))
+		return
+	}
+	parsed, err := acs.Parse(m.Draft)
+	if err != nil {
+		s.WriteMessage(5*time.Second, arp.Refusal(err))
+		return
+	}
+	doc, _, err := acs.Authoritative(parsed, id, []string{"medicine.sell"}, time.Now())
+	if err != nil {
+		s.WriteMessage(5*time.Second, arp.Refusal(err))
+		return
+	}
+	s.WriteMessage(5*time.Second, &arp.Enrolled{AIC: string(id), Chain: chain, Bundle: c.domain.Raw, ACS: doc, EntryVersion: 1, Grant: []byte{1}})
+}
+
+func (c *counter) options(dir string) EnrolOptions {
+	c.t.Helper()
+	file := filepath.Join(dir, "acs.json")
+	if err := os.WriteFile(file, []byte(draft), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return EnrolOptions{
+		Dir: dir, Name: "pharmacy", ACS: file, Visibility: "public", Listen: "127.0.0.1:0", Gateway: c.ep.Addr().String(),
+		GatewayPin: identity.FingerprintText(c.pin), Wait: 10 * time.Second,
+	}
+}
+
+// Without a token the user names the gateway's key, and the agent waits until somebody has decided.
+func TestEnrolWithoutToken(t *testing.T) {
+	c := newCounter(t)
+	o := c.options(t.TempDir())
+	waited := 0
+	o.Waiting = func(string, time.Duration) { waited++ }
+	done, err := Enrol(t.Context(), o)
+	if err != nil || waited != 1 || done.Domain != "home.example" {
+		t.Fatalf("%+v after %d waits, %v", done, waited, err)
+	}
+	if _, err := load(filepath.Join(o.Dir, "state"), "pharmacy"); err != nil {
+		t.Errorf("what was kept does not load: %v", err)
+	}
+	if _, err := Enrol(t.Context(), o); daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "--replace") {
+		t.Errorf("a second time: %v", err)
+	}
+	o.Replace = true
+	again, err := Enrol(t.Context(), o)
+	if err != nil || again.AIC == done.AIC {
+		t.Errorf("replaced: %+v, %v", again, err)
+	}
+	if kept, err := filepath.Glob(filepath.Join(o.Dir, "state", "agents", "pharmacy.before-*", fileKey)); err != nil || len(kept) != 1 {
+		t.Errorf("the old credential is not kept beside: %v, %v", kept, err)
+	}
+	o = c.options(t.TempDir())
+	o.Wait = 0
+	if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.Pending || !strings.Contains(err.Error(), "same command") {
+		t.Errorf("without waiting: %v", err)
+	}
+}
+
+func TestEnrolWithoutTokenNeedsThePin(t *testing.T) {
+	c := newCounter(t)
+	for name, change := range map[string]func(*EnrolOptions){
+		"no pin":            func(o *EnrolOptions) { o.GatewayPin = "" },
+		"no gateway":        func(o *EnrolOptions) { o.Gateway = "" },
+		"another key":       func(o *EnrolOptions) { o.GatewayPin = identity.FingerprintText([32]byte{1}) },
+		"no pin at all":     func(o *EnrolOptions) { o.GatewayPin = "sha256:zz" },
+		"a token beside it": func(o *EnrolOptions) { o.Token = "agwt1.x" },
+	} {
+		o := c.options(t.TempDir())
+		change(&o)
+		if _, err := Enrol(t.Context(), o); err == nil {
+			t.Errorf("%s: enrolled", name)
+		}
+	}
+	if n := c.asked.Load(); n != 0 {
+		t.Errorf("%d requests reached a gateway that was not the one that was named", n)
+	}
+}
