@@ -112,8 +112,9 @@ var fences = []struct {
 	{"github.com/quic-go/quic-go", func(dir, file string) bool { return within(dir, "internal/endpoint") || file == "quic.go" }, "transport details stay in the endpoint and in files named for it"},
 	{"golang.org/x/crypto", func(dir, file string) bool { return dir == "internal/pki" && file == "ocsp.go" }, "the standard library has what this project needs, but for OCSP"},
 	{"net/http", func(dir, file string) bool {
-		return in("internal/safehttp", "internal/control", "gatewayd/internal/admin", "agentd/internal/local")(dir, file) || dir == "internal/pki" && file == "http.go"
-	}, "addresses that others named are dialled by no plain HTTP client; internal/pki serves and never dials"},
+		return in("internal/safehttp", "internal/control", "gatewayd/internal/admin", "agentd/internal/local")(dir, file) ||
+			(dir == "internal/pki" || dir == "gatewayd/internal/revocation") && file == "http.go"
+	}, "addresses that others named are dialled by no plain HTTP client; internal/pki and revocation serve and never dial"},
 	{module + "/config", in("config", "gatewayd", "gatewayd/internal/app", "agentd", "agentd/internal/app"), "config structs stop at internal/app"},
 	{module + "/gatewayd", in("gatewayd"), "nothing imports a daemon"},
 	{module + "/agentd", in("agentd"), "nothing imports a daemon"},

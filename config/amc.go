@@ -110,6 +110,9 @@ func (a *AMC) validate(p *problems, g *Gateway) {
 	if a.PKIListen != "" {
 		p.hostPort("amc.pki_listen", a.PKIListen)
 	}
+	if (a.PKIURL == "") != (a.PKIListen == "") && g.HasRole(RoleAMC) {
+		p.add("amc.pki_listen", "pki_url and pki_listen go together: the one is what certificates name, the other what this process serves there")
+	}
 	if len(a.Rules) > 0 && !slices.Contains(a.Deciders, "cel") {
 		p.add("amc.rules", "nobody reads them: add cel to amc.deciders")
 	}

@@ -14,6 +14,11 @@ func Capabilities(e Entry) ([]Capability, error) {
 	if err != nil {
 		return nil, fmt.Errorf("capabilities of %s: %w", e.AIC, err)
 	}
+	return CapabilitiesOf(e, doc), nil
+}
+
+// CapabilitiesOf is the same where the entry's ACS has been read already.
+func CapabilitiesOf(e Entry, doc *acs.ACS) []Capability {
 	caps := make([]Capability, 0, len(doc.Skills))
 	for _, s := range doc.Skills {
 		caps = append(caps, Capability{
@@ -24,7 +29,7 @@ func Capabilities(e Entry) ([]Capability, error) {
 			ACSVersion: doc.Version, EntryVersion: e.Version,
 		})
 	}
-	return caps, nil
+	return caps
 }
 
 func modes(own, defaults []string) []string {

@@ -12,8 +12,6 @@ import (
 
 	"agentgw/directory/aic"
 	"agentgw/internal/policy"
-
-	"github.com/gowebpki/jcs"
 )
 
 // ProtocolVersion is the version of the specification that this project speaks.
@@ -108,10 +106,18 @@ func encode(doc map[string]any) ([]byte, error) {
 
 // Hash is SHA-256 over the canonical form (RFC 8785) of a document: two spellings of one document have the same hash.
 func Hash(b []byte) ([32]byte, error) {
-	if _, err := decodeStrict(b); err != nil {
+	doc, err := decodeStrict(b)
+	if err != nil {
 		return [32]byte{}, fmt.Errorf("hash ACS: %w", err)
 	}
-	canonical, err := jcs.Transform(b)
+	return hash(doc)
+}
+
+// Hash is that of the document, as [Hash] has it.
+func (a *ACS) Hash() ([32]byte, error) { return hash(a.doc) }
+
+func hash(doc map[string]any) ([32]byte, error) {
+	canonical, err := appendCanonical(nil, doc)
 	if err != nil {
 		return [32]byte{}, fmt.Errorf("hash ACS: %w", err)
 	}

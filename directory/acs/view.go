@@ -3,7 +3,6 @@ package acs
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -56,9 +55,16 @@ func (v view) at(key string) string {
 
 // known says which members this package reads, so that one spelled in another case is not silently an unknown member.
 func (v view) known(names ...string) {
-	for _, key := range slices.Sorted(maps.Keys(v.obj)) {
+	var odd []string
+	for key := range v.obj {
+		if !slices.Contains(names, key) {
+			odd = append(odd, key)
+		}
+	}
+	slices.Sort(odd)
+	for _, key := range odd {
 		for _, name := range names {
-			if key != name && strings.EqualFold(key, name) {
+			if strings.EqualFold(key, name) {
 				v.out.add(v.at(key), "is written %q in an ACS; rename it", name)
 			}
 		}

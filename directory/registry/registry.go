@@ -290,13 +290,13 @@ func complete(e *directory.Entry) ([]directory.Capability, error) {
 	if doc.AIC != e.AIC {
 		return nil, fmt.Errorf("the ACS is of %q", doc.AIC)
 	}
-	if e.ACSHash, err = acs.Hash(e.ACS); err != nil {
+	if e.ACSHash, err = doc.Hash(); err != nil {
 		return nil, err
 	}
 	if !e.ExpiresAt.IsZero() {
 		e.ExpiresAt = stamp(e.ExpiresAt)
 	}
-	return directory.Capabilities(*e)
+	return directory.CapabilitiesOf(*e, doc), nil
 }
 
 // failed makes the registry show what the store holds of an AIC, and returns the error of the write. Whoever calls it owns the AIC.

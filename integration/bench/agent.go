@@ -41,15 +41,19 @@ func (w *world) join(ctx context.Context, g *gateway, name string, visibility di
 }
 
 func (w *world) tryJoin(ctx context.Context, g *gateway, name string, visibility directory.Visibility, skills []skill) (*agent, error) {
+	acs, err := draft(name, skills)
+	if err != nil {
+		return nil, err
+	}
+	return w.joinWith(ctx, g, visibility, acs)
+}
+
+func (w *world) joinWith(ctx context.Context, g *gateway, visibility directory.Visibility, acs []byte) (*agent, error) {
 	key, err := identity.NewLeafKey()
 	if err != nil {
 		return nil, err
 	}
 	csr, err := identity.NewCSR(key)
-	if err != nil {
-		return nil, err
-	}
-	acs, err := draft(name, skills)
 	if err != nil {
 		return nil, err
 	}
@@ -68,18 +72,28 @@ func (w *world) tryJoin(ctx context.Context, g *gateway, name string, visibility
 	return w.attach(ctx, g, cert, done)
 }
 
-// enrol presents m with a new token.
-func (w *world) enrol(ctx context.Context, g *gateway, self tls.Certificate, m *arp.Enrol) (*arp.Enrolled, error) {
+// token is a new one of a gateway.
+func (w *world) token(ctx context.Context, g *gateway) (t arp.Token, err error) {
 	var made struct {
 		Token string `json:"token"`
 	}
 	if err := control.NewClient(g.control).Call(ctx, "/v1/token", struct{}{}, &made); err != nil {
-		return nil, err
+		return t, err
 	}
-	token, err := arp.ParseToken(made.Token)
+	return arp.ParseToken(made.Token)
+}
+
+// enrol presents m with a new token.
+func (w *world) enrol(ctx context.Context, g *gateway, self tls.Certificate, m *arp.Enrol) (*arp.Enrolled, error) {
+	token, err := w.token(ctx, g)
 	if err != nil {
 		return nil, err
 	}
+	return w.present(ctx, g, self, token, m)
+}
+
+// present enrols with a token.
+func (w *world) present(ctx context.Context, g *gateway, self tls.Certificate, token arp.Token, m *arp.Enrol) (*arp.Enrolled, error) {
 	cred := endpoint.Credentials{Certificate: self, Verify: identity.VerifyPinned([32]byte(token.GatewayPK), time.Now)}
 	conn, err := w.ep.Dial(ctx, g.listen, frame.ALPNControl, "", cred)
 	if err != nil {

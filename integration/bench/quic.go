@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/veraison/go-cose"
 
+	"agentgw/integration/proc"
 	"agentgw/internal/identity"
 )
 
@@ -62,6 +64,7 @@ func floorVerify(signed []byte) ([]byte, error) {
 // floorServer is one server of floors, in a child process.
 type floorServer struct {
 	next    *floorClient // of a chain
+	store   *floorStore
 	records map[string][]byte
 	index   *simpleIndex
 	mu      sync.Mutex // guards index: it searches once at a time
@@ -77,11 +80,22 @@ func serveFloor(ctx context.Context, next string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := quic.ListenAddr("127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{floorALPN}}, nil)
+	listener, err := quic.ListenAddr("127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{cert}, NextProtos: []string{floorALPN}, ClientAuth: tls.RequestClientCert, // an enroller has one
+	}, &quic.Config{MaxIncomingStreams: 4 * putClients})
 	if err != nil {
 		return err
 	}
+	dir, err := proc.TempDir("agentgw-floor-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	s := &floorServer{records: map[string][]byte{}}
+	if s.store, err = openFloorStore(dir); err != nil {
+		return err
+	}
+	defer s.store.close()
 	var texts []string
 	for _, agent := range corpus() {
 		for _, k := range agent {
@@ -130,8 +144,12 @@ func (s *floorServer) answer(stream *quic.Stream) {
 	if _, err := io.ReadFull(stream, kind[:]); err != nil {
 		return
 	}
-	if kind[0] == floorExact || kind[0] == floorText {
+	switch kind[0] {
+	case floorExact, floorText:
 		s.answerMany(stream, kind[0])
+		return
+	case floorPut, floorPutCPU:
+		s.store.answerPuts(stream, kind[0])
 		return
 	}
 	request, err := io.ReadAll(stream)
@@ -187,6 +205,10 @@ func (s *floorServer) work(kind byte, request []byte) ([]byte, error) {
 			return nil, err
 		}
 		return c.seal()
+	case floorBadger:
+		return nil, s.store.oneByOne(request)
+	case floorEnrol:
+		return s.store.enrol(request)
 	}
 	return nil, errors.New("no such floor")
 }
@@ -249,6 +271,42 @@ func (c *floorClient) call(ctx context.Context, kind byte, request []byte) ([]by
 	}
 	s.Close()
 	return io.ReadAll(s)
+}
+
+// floorEnroller dials the floor anew for each enrolment, from one socket.
+type floorEnroller struct {
+	transport *quic.Transport
+	addr      net.Addr
+}
+
+func (c *floorClient) enroller() (*floorEnroller, error) {
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, err
+	}
+	return &floorEnroller{&quic.Transport{Conn: socket}, c.conn.RemoteAddr()}, nil
+}
+
+func (e *floorEnroller) close() {
+	e.transport.Close()
+	e.transport.Conn.Close()
+}
+
+func (e *floorEnroller) enrol(ctx context.Context, self tls.Certificate, csr, body []byte) error {
+	conn, err := e.transport.Dial(ctx, e.addr, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{self}, NextProtos: []string{floorALPN}}, nil)
+	if err != nil {
+		return fmt.Errorf("dial the floor server: %w", err)
+	}
+	defer conn.CloseWithError(0, "")
+	var request bytes.Buffer
+	if err := errors.Join(writeSized(&request, csr), writeSized(&request, body)); err != nil {
+		return err
+	}
+	answer, err := (&floorClient{conn: conn}).call(ctx, floorEnrol, request.Bytes())
+	if err == nil && len(answer) < len(body) {
+		err = errors.New("the floor enrols nobody")
+	}
+	return err
 }
 
 // signed is one exchange signed and verified both ways.

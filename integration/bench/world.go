@@ -35,7 +35,9 @@ type world struct {
 	agents       []*agent
 	floor        *floorClient // one server
 	chain        *floorClient // the first of two
-	parties      []*party     // initiators of sessions
+	putters      []*floorClient
+	enroller     *floorEnroller
+	parties      []*party // initiators of sessions
 	stopAlive    func()
 }
 
@@ -61,10 +63,13 @@ func (w *world) close() {
 	for _, p := range w.parties {
 		p.agent.Close(ctx)
 	}
-	for _, f := range []*floorClient{w.floor, w.chain} {
+	for _, f := range append(w.putters, w.floor, w.chain) {
 		if f != nil {
 			f.close()
 		}
+	}
+	if w.enroller != nil {
+		w.enroller.close()
 	}
 	w.ep.Close(ctx)
 	w.procs.Stop()
@@ -94,7 +99,11 @@ func (w *world) rows(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	sessions, err := w.sessions(ctx)
-	return append(rows, sessions...), err
+	if err != nil {
+		return nil, err
+	}
+	registrations, err := w.registrations(ctx)
+	return append(append(rows, sessions...), registrations...), err
 }
 
 // startGateways makes two domains that are peers, and runs their gateways.

@@ -58,6 +58,7 @@ type world struct {
 	ag1, ag3, ag2, a, b *node
 	ag32, street        *Net
 	pharmacist          string // AIC of b's agent
+	lines               string // of each gateway's configuration
 }
 
 const (
@@ -70,16 +71,14 @@ const (
 // returns when the digests of the pharmacy are at the hospital.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	needRoot(t)
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "topo-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &world{t: t}
+	return newWorldWith(t, "")
+}
+
+// newWorldWith adds lines to each gateway's configuration.
+func newWorldWith(t *testing.T, lines string) *world {
+	t.Helper()
+	dir := prepare(t)
+	w := &world{t: t, lines: lines}
 	w.ag1, w.ag3, w.ag2 = newNode(t, dir, "AG1", "gatewayd"), newNode(t, dir, "AG3", "gatewayd"), newNode(t, dir, "AG2", "gatewayd")
 	w.a, w.b = newNode(t, dir, "a", "agentd"), newNode(t, dir, "b", "agentd")
 	w.wire()
@@ -93,6 +92,21 @@ func newWorld(t *testing.T) *world {
 	}
 	w.ag1.must("digests", "--wait", "10s", "--domain", "pharmacy.example")
 	return w
+}
+
+// prepare builds, and makes a folder for a scenario.
+func prepare(t *testing.T) string {
+	t.Helper()
+	needRoot(t)
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "topo-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // needRoot skips where namespaces cannot be made, and fails instead where CI_ROOT=1 promises that they can.
@@ -171,6 +185,7 @@ func (w *world) startGateways() {
 		w.ag1: {"hospital.example", "10.88.1.1:4433"}, w.ag3: {"transit.example", "10.88.13.3:4433"}, w.ag2: {"pharmacy.example", "10.88.2.2:4433"},
 	} {
 		n.must("init", "--dir", n.dir, "--domain", row[0], "--listen", "0.0.0.0"+listen, "--advertise", row[1], "--lab")
+		n.configure(w.lines)
 	}
 	bundle := func(n *node) string { return filepath.Join(n.dir, "state", "bundle.cbor") }
 	for n, transit := range map[*node]string{w.ag1: "10.88.13.3", w.ag2: "10.88.32.3"} {
@@ -196,6 +211,18 @@ func (w *world) enrol(n, gateway *node, addr, name, acs string, extra ...string)
 		w.t.Fatalf("agentd enrol of %s ended with %d:\n%s", name, exit, out)
 	}
 	return done.AIC
+}
+
+// configure adds lines to the node's configuration, which counts from its next start.
+func (n *node) configure(lines string) {
+	n.t.Helper()
+	text, err := os.ReadFile(n.config)
+	if err == nil {
+		err = os.WriteFile(n.config, append(text, lines...), 0o644)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // start runs the node's daemon.

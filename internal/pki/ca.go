@@ -32,9 +32,14 @@ type Signer interface {
 type Options struct {
 	Domain  string // stands in the names of new CAs
 	Limits  Limits
-	BaseURL string           // http://host[:port] under which a [Site] is reached; "" leaves CRL and OCSP places out
-	Deltas  bool             // full CRLs say where the delta CRL is
-	Now     func() time.Time // default time.Now
+	BaseURL string // http://host[:port] under which a [Site] is reached; "" leaves CRL and OCSP places out
+	Deltas  bool   // full CRLs say where the delta CRL is
+	// Refresh is how long others may go on with an old trust bundle: a new root is in bundles for three times that, and an hour at
+	// least, before anything is signed under it. Default 5 minutes.
+	Refresh time.Duration
+	// Published says since when bundles carry a root; not yet: false. nil takes it that they do since the root was made.
+	Published func(root *x509.Certificate) (since time.Time, ok bool)
+	Now       func() time.Time // default time.Now
 }
 
 func (o Options) now() time.Time {

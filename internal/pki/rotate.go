@@ -23,7 +23,9 @@ const (
 	prepareAt  = 1.0 / 2
 	activateAt = 5.0 / 6
 	askEvery   = 24 * time.Hour
-	rootSettle = time.Hour // the bundle that names a new root has reached everybody by then: it is refreshed every 5 minutes
+	rootSettle = time.Hour // at least, of a new root in the bundles before it counts; a twelfth of lives shorter than half a day
+	refresh    = 5 * time.Minute
+	inFlight   = 2 * time.Second // for the last refresh to arrive
 )
 
 // Action is what a rotation did, or asks for.
@@ -71,7 +73,9 @@ func (c *CA) Rotate(now time.Time) (Event, error) {
 	if err := c.load(); err != nil {
 		return Event{}, err
 	}
-	for _, step := range []func(time.Time) (Event, error){c.retire, c.dropStale, c.activate, c.prepare, c.askRoot} {
+	activate := func(now time.Time) (Event, error) { return c.activate(now, activateAt) }
+	prepare := func(now time.Time) (Event, error) { return c.prepare(now, prepareAt) }
+	for _, step := range []func(time.Time) (Event, error){c.retire, c.dropStale, activate, prepare, c.askRoot} {
 		if e, err := step(now); err != nil || e.Action != Nothing {
 			if err == nil {
 				err = c.load()
@@ -80,6 +84,36 @@ func (c *CA) Rotate(now time.Time) (Event, error) {
 		}
 	}
 	return Event{}, nil
+}
+
+// Replace has the issuing CA followed up now, whatever part of its life is over: the next one is prepared, where there is none yet,
+// and takes over unless its root is too new. What it could not do [CA.Rotate] does in time; where the root is offline its owner is
+// asked.
+func (c *CA) Replace(now time.Time) (done []Event, err error) {
+	if c.dir == "" {
+		return nil, errors.New("a CA in memory does not rotate")
+	}
+	unlock, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	delete(c.asked, AskSignature) // the operator is here
+	prepare := func() (Event, error) { return c.prepare(now, 0) }
+	activate := func() (Event, error) { return c.activate(now, 0) }
+	for _, step := range []func() (Event, error){prepare, activate} {
+		if err := c.load(); err != nil {
+			return done, err
+		}
+		e, err := step()
+		if err != nil {
+			return done, err
+		}
+		if e.Action != Nothing {
+			done = append(done, e)
+		}
+	}
+	return done, c.load()
 }
 
 // retire removes an old issuing CA that has ended. The certificate goes first: a certificate always has its key. A key that a
@@ -124,10 +158,10 @@ func (c *CA) dropStale(now time.Time) (Event, error) {
 	return Event{}, c.load()
 }
 
-// prepare makes the next issuing CA, or the request for it.
-func (c *CA) prepare(now time.Time) (Event, error) {
+// prepare makes the next issuing CA, or the request for it, when a part of the current one's life is over.
+func (c *CA) prepare(now time.Time, from float64) (Event, error) {
 	v := c.view.Load()
-	if partOf(v.issuing.cert, now) < prepareAt || v.next.cert != nil {
+	if partOf(v.issuing.cert, now) < from || v.next.cert != nil {
 		return Event{}, nil
 	}
 	root := v.roots[0]
@@ -190,16 +224,15 @@ func (c *CA) due(a Action, now time.Time) bool {
 	return true
 }
 
-// activate lets the next issuing CA take over. A root that is new has an hour in which bundles carry it to everybody, unless
-// the old issuing CA has ended meanwhile.
-func (c *CA) activate(now time.Time) (Event, error) {
+// activate lets the next issuing CA take over, when a part of the current one's life is over. A root that is new has time in which bundles carry it to everybody, unless the
+// old issuing CA has ended meanwhile.
+func (c *CA) activate(now time.Time, from float64) (Event, error) {
 	v := c.view.Load()
 	next, ended := v.next.cert, now.After(v.issuing.cert.NotAfter)
-	if next == nil || partOf(v.issuing.cert, now) < activateAt || now.Before(next.NotBefore) {
+	if next == nil || partOf(v.issuing.cert, now) < from || now.Before(next.NotBefore) {
 		return Event{}, nil
 	}
-	settle := min(rootSettle, v.issuing.cert.NotAfter.Sub(v.issuing.cert.NotBefore)/12)
-	if root := rootOf(next, v.roots).cert; !ended && len(v.roots) > 1 && now.Before(root.NotBefore.Add(backdate+settle)) {
+	if !ended && !c.settled(v, rootOf(next, v.roots).cert, now) {
 		return Event{}, nil
 	}
 	for _, step := range activation(c.dir, v) {
@@ -208,6 +241,23 @@ func (c *CA) activate(now time.Time) (Event, error) {
 		}
 	}
 	return event(Activated, next), nil
+}
+
+// settled says whether everybody who keeps up knows a root. One that has signed the current issuing CA is known.
+func (c *CA) settled(v *view, root *x509.Certificate, now time.Time) bool {
+	if root.Equal(rootOf(v.issuing.cert, v.roots).cert) {
+		return true
+	}
+	since, known := root.NotBefore.Add(backdate), true
+	if c.opts.Published != nil {
+		since, known = c.opts.Published(root)
+	}
+	every := c.opts.Refresh
+	if every <= 0 {
+		every = refresh
+	}
+	wait := max(min(rootSettle, v.issuing.cert.NotAfter.Sub(v.issuing.cert.NotBefore)/12), 3*every+inFlight)
+	return known && !now.Before(since.Add(wait))
 }
 
 // activation is the steps that replace the issuing CA by the next. The old pair is safe on the disk before the first rename;

@@ -279,6 +279,67 @@ func TestIssuingCAOfANewRootWaitsForTheBundle(t *testing.T) {
 	}
 }
 
+// On the operator's word the next issuing CA takes over at once, and the old one stays known; under a root that is new it waits all the
+// same, and where the root is offline its owner is asked.
+func TestIssuingCAIsReplacedAtOnce(t *testing.T) {
+	f := newFolder(t)
+	c := f.open()
+	first := c.Issuing()
+	done, err := c.Replace(f.now)
+	if err != nil || len(done) != 2 || done[0].Action != Prepared || done[1].Action != Activated || c.Issuing().Equal(first) {
+		t.Fatalf("%v, %v", done, err)
+	}
+	f.works(f.open())
+	if n := len(c.issuers(f.now)); n != 2 {
+		t.Errorf("%d issuing CAs are known for CRL and OCSP", n)
+	}
+	f.now = f.now.Add(time.Minute)
+	root, err := c.NewRoot(f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := c.Replace(f.now); err != nil || len(done) != 1 || done[0].Action != Prepared {
+		t.Errorf("under a root that nobody can know: %v, %v", done, err)
+	}
+	f.now = f.now.Add(time.Hour)
+	if done, err := c.Replace(f.now); err != nil || len(done) != 1 || done[0].Action != Activated || !c.Root().Equal(root) {
+		t.Errorf("an hour later: %v, %v", done, err)
+	}
+	if err := os.Remove(filepath.Join(f.dir, rootPrefix+keyID(root)+".key")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // each time that somebody is there to read it
+		if done, err := c.Replace(f.now); err != nil || len(done) != 1 || done[0].Action != AskSignature {
+			t.Errorf("with an offline root: %v, %v", done, err)
+		}
+	}
+}
+
+// What counts is when bundles carried the root, and how long others may go on with an old one.
+func TestIssuingCAOfANewRootWaitsForThreeRefreshes(t *testing.T) {
+	f := newFolder(t)
+	o := f.options()
+	var since time.Time
+	o.Refresh, o.Published = time.Hour, func(*x509.Certificate) (time.Time, bool) { return since, !since.IsZero() }
+	c, err := OpenDir(f.dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.now = f.now.Add(310 * day)
+	if _, err := c.NewRoot(f.now); err != nil {
+		t.Fatal(err)
+	}
+	f.rotate(c, 0, Prepared)
+	f.rotate(c, day)
+	since = f.now
+	f.rotate(c, 3*time.Hour)
+	f.rotate(c, time.Minute, Activated)
+	since = time.Time{}
+	f.rotate(c, 60*day, Retired)
+	f.rotate(c, 123*day, Prepared) // the root has signed the current issuing CA: nobody asks for it again
+	f.rotate(c, 123*day, Activated)
+}
+
 // An issuing CA that ended while its follower waited for the bundle is of no use: the follower takes over at once.
 func TestIssuingCAOfANewRootDoesNotWaitWhenTheOldOneEnds(t *testing.T) {
 	f := newFolder(t)

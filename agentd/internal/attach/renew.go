@@ -28,7 +28,7 @@ const (
 func (c *Client) keepFresh(ctx context.Context) {
 	leaf := c.Certificate().Leaf
 	due := renewAt(leaf)
-	retry := renewRetryMin
+	retry := min(renewRetryMin, identity.Life(leaf)/20)
 	for {
 		if sleepUntil(ctx, due) != nil {
 			return

@@ -184,39 +184,44 @@ func (c *Client) ask(ctx context.Context, m frame.Message, want frame.Type, out 
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	return exchange(ctx, conn, m, want, out)
+	answered, err := exchange(ctx, conn, m, want, out)
+	if err != nil && !answered { // the connection's own words would not say whose it is
+		return frame.Errorf(frame.UpstreamFailed, "the AMC at %s does not answer, so nothing new can be registered or renewed: try again later (%w)", c.cfg.Address, err)
+	}
+	return err
 }
 
-func exchange(ctx context.Context, conn *endpoint.Conn, m frame.Message, want frame.Type, out frame.Message) error {
+// exchange says whether the AMC has answered; an error may be its answer.
+func exchange(ctx context.Context, conn *endpoint.Conn, m frame.Message, want frame.Type, out frame.Message) (answered bool, err error) {
 	st, err := conn.Open(ctx, frame.StreamRegistration)
 	if err != nil {
-		return err
+		return false, err
 	}
 	stop := context.AfterFunc(ctx, func() { st.Reset(frame.Cancelled) })
 	defer stop()
 	if err := st.WriteMessage(writeTime, m); err != nil {
 		st.Reset(frame.Cancelled)
-		return err
+		return false, err
 	}
 	st.CloseWrite()
 	t, payload, err := st.ReadFrame(askTime)
 	if err != nil {
 		st.Reset(frame.Cancelled)
-		return err
+		return false, err
 	}
 	if t == frame.Answer {
 		var a arp.Answer
 		if err := frame.Unmarshal(payload, &a); err != nil {
-			return err
+			return true, err
 		}
 		if err := a.Err(); err != nil || want == frame.Answer {
-			return err
+			return true, err
 		}
 	}
 	if t != want {
-		return frame.Errorf(frame.UnexpectedFrame, "the AMC answered %v with %v", m.FrameType(), t)
+		return true, frame.Errorf(frame.UnexpectedFrame, "the AMC answered %v with %v", m.FrameType(), t)
 	}
-	return frame.Unmarshal(payload, out)
+	return true, frame.Unmarshal(payload, out)
 }
 
 type notYet struct{}
@@ -290,5 +295,6 @@ func (c *Client) RenewLate(ctx context.Context, key crypto.Signer, m *arp.Renew)
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	out := new(arp.Credential)
-	return out, exchange(ctx, conn, m, frame.Credential, out)
+	_, err = exchange(ctx, conn, m, frame.Credential, out)
+	return out, err
 }

@@ -41,7 +41,7 @@ func Join(ctx context.Context, ep *endpoint.Endpoint, token arp.Token, key crypt
 			continue
 		}
 		out := new(arp.Enrolled)
-		err = exchange(ctx, conn, &arp.Enrol{Secret: token.Secret, CSR: csr, Draft: raw, DraftKind: arp.DraftGateway}, frame.Enrolled, out)
+		_, err = exchange(ctx, conn, &arp.Enrol{Secret: token.Secret, CSR: csr, Draft: raw, DraftKind: arp.DraftGateway}, frame.Enrolled, out)
 		conn.Close(frame.OK, "")
 		return out, a.String(), err
 	}

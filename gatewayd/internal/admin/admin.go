@@ -30,6 +30,8 @@ type Gateway interface {
 	RotateKeys(ctx context.Context) error
 	AuditState() AuditState
 	Backup(ctx context.Context, r BackupRequest) (BackupAnswer, error)
+	ReloadCA(ctx context.Context) error
+	ReplaceCA(ctx context.Context) ([]CAEvent, error)
 }
 
 // Status is `gatewayd status`.
@@ -195,6 +197,14 @@ type BackupAnswer struct {
 	AuditCount uint64    `json:"audit_count"` // lines of the audit log that it covers
 }
 
+// CAEvent is one step of the domain's CA.
+type CAEvent struct {
+	Action string    `json:"action"` // prepared, activated, signature wanted
+	Name   string    `json:"name"`
+	File   string    `json:"file,omitempty"` // to be signed by the root's owner
+	Until  time.Time `json:"until"`
+}
+
 // None is an empty body.
 type None struct{}
 
@@ -220,6 +230,8 @@ func Handler(g Gateway) http.Handler {
 		l, err := g.Pending()
 		return list(l), err
 	}))
+	mux.HandleFunc("POST /v1/ca/rotate", control.Handle(func(ctx context.Context, _ None) ([]CAEvent, error) { return g.ReplaceCA(ctx) }))
+	mux.HandleFunc("POST /v1/ca/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadCA(ctx) }))
 	mux.HandleFunc("POST /v1/keys/rotate", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.RotateKeys(ctx) }))
 	mux.HandleFunc("POST /v1/audit", control.Handle(func(context.Context, None) (AuditState, error) { return g.AuditState(), nil }))
 	mux.HandleFunc("POST /v1/backup", control.Handle(g.Backup))

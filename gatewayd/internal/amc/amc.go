@@ -81,7 +81,8 @@ type Config struct {
 
 // AMC authorises, issues and revokes. Create it with [New], and run it with Run.
 type AMC struct {
-	cfg Config
+	cfg   Config
+	certs certs
 
 	mu  sync.Mutex        // guards the rest; held while a status list is made, never across a transaction
 	bad map[string]*agent // who is suspended or revoked, by AIC
@@ -112,6 +113,7 @@ func New(cfg Config) (*AMC, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &AMC{cfg: cfg, bad: map[string]*agent{}, old: map[string]supers{}}
+	a.certs = certs{by: map[string]held{}, bad: map[string]standing{}}
 	err := cfg.Store.Records(prefixAgent, func(name string, value []byte) error {
 		ag := new(agent)
 		if err := frame.Unmarshal(value, ag); err != nil {

@@ -71,6 +71,7 @@ func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Cre
 	}); err != nil {
 		return nil, err
 	}
+	a.certs.keep(string(o.id), kept)
 	return a.credential(ctx, o, kept, chain, leaf, reKeyed)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"math/big"
 	"time"
 
 	"agentgw/directory"
@@ -25,6 +24,8 @@ func (a *AMC) note(id string, g *agent) {
 	} else {
 		a.bad[id] = g
 	}
+	a.certs.stand(id, g)
+	a.certs.keep(id, g)
 	a.noteCerts(g)
 }
 
@@ -204,37 +205,6 @@ func (a *AMC) entries(now time.Time) []identity.StatusEntry {
 	return out
 }
 
-// CertStatus is what CRL and OCSP say of a certificate of this AMC.
-type CertStatus struct {
-	Serial   *big.Int
-	State    identity.State
-	Since    time.Time
-	Reason   int
-	NotAfter time.Time
-}
-
-// CertStatuses visits every certificate that has not ended.
-func (a *AMC) CertStatuses(f func(CertStatus)) error {
-	now := uint64(a.cfg.Now().Unix())
-	return a.cfg.Store.Records(prefixAgent, func(_ string, value []byte) error {
-		g := new(agent)
-		if err := frame.Unmarshal(value, g); err != nil {
-			return err
-		}
-		for _, c := range g.Certs {
-			if c.NotAfter < now {
-				continue
-			}
-			s := CertStatus{Serial: new(big.Int).SetBytes(c.Serial), State: g.State, Since: time.Unix(int64(g.Since), 0), Reason: int(g.Reason), NotAfter: time.Unix(int64(c.NotAfter), 0)}
-			if g.State == identity.Good && c.Superseded != 0 {
-				s.State, s.Since, s.Reason = identity.Revoked, time.Unix(int64(c.Superseded), 0), identity.ReasonSuperseded
-			}
-			f(s)
-		}
-		return nil
-	})
-}
-
 const (
 	purgeEvery = 10 * time.Minute
 	purgeBatch = 256
@@ -244,6 +214,7 @@ const (
 // purge removes tokens and unused grants that ended a day ago, and requests that nobody decided about.
 func (a *AMC) purge(ctx context.Context) error {
 	now := a.cfg.Now()
+	a.certs.purge(uint64(now.Unix()))
 	var gone []string
 	ended := errors.New("enough")
 	look := func(prefix string, over func(value []byte) bool) error {

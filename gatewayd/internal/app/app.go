@@ -26,6 +26,7 @@ import (
 	"agentgw/gatewayd/internal/peering"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
+	"agentgw/gatewayd/internal/revocation"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
 	"agentgw/internal/endpoint"
@@ -61,9 +62,11 @@ type app struct {
 	relay    *relay.Relay
 	peers    *peering.Peering
 	bundles  *fetcher
+	outside  *revocation.Service // nil where no CRLs and OCSP are served
 	revoked  *revocations
 	auditor  auditor
 	recovery *recovery  // nil: the database was not restored
+	renewing sync.Mutex // one look after the CA and the own certificate at a time
 	turning  sync.Mutex // one change of the own bundle at a time
 	ep       *endpoint.Endpoint
 	running  sync.WaitGroup
@@ -189,7 +192,7 @@ func (a *app) openAMC(ctx context.Context) (err error) {
 		Domain: a.cfg.Domain, Issuer: h.issuer, Prefixes: h.bundle.Prefixes, Signer: h.authority,
 		Grant: h.signer(identity.UseGrant), Status: h.signer(identity.UseStatus), Bundle: func() []byte { return a.trust.Own().Raw },
 		Audit: a.audit, AuditSoon: a.auditor.log.RecordSoon, Gateway: h.gateway,
-		Store: records{a.store}, Deciders: deciders, Publish: a.lists.put, Now: now, Log: a.log,
+		Store: records{a.store}, Deciders: deciders, Publish: a.putStatus, Now: now, Log: a.log,
 		AgentLife: time.Duration(a.cfg.AMC.AgentLife), GatewayLife: time.Duration(a.cfg.AMC.GatewayLife), StatusLife: a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife),
 	})
 	if err != nil {
@@ -202,6 +205,12 @@ func (a *app) openAMC(ctx context.Context) (err error) {
 		Codes: arp.GatewayCodes{Prefix: c.Prefix, ARSP: c.ARSP, Vendor: c.Vendor, Salt: c.Salted(), Domain: a.cfg.Domain},
 	})
 	if _, err := a.amc.OpenRequests(); err != nil {
+		return err
+	}
+	if err := a.amc.Keep(ctx, h.gateway, h.current().Leaf); err != nil {
+		return err
+	}
+	if err := a.openOutside(); err != nil {
 		return err
 	}
 	return a.catchUp(ctx)
@@ -256,6 +265,16 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 			return err
 		}
 	}
+	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
+		a.running.Wait()
+		return nil
+	})
+	if a.outside != nil {
+		if err := a.outside.Listen(); err != nil {
+			return err
+		}
+		a.running.Go(func() { a.outside.Run(ctx) })
+	}
 	if a.remote != nil {
 		a.running.Go(func() { a.remote.Run(ctx, a.ep) })
 	}
@@ -268,10 +287,6 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if a.amc != nil {
 		a.running.Go(func() { a.amc.Run(ctx) })
 	}
-	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
-		a.running.Wait()
-		return nil
-	})
 	socket, err := control.Listen(a.cfg.Control, admin.Handler(a))
 	if err != nil {
 		return err

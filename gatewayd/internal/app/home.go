@@ -2,11 +2,13 @@ package app
 
 import (
 	"crypto"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +36,9 @@ type home struct {
 	authority   *pki.CA     // nil without the role amc
 	events      []pki.Event // of the rotation at the start
 	keys        *keyring
+
+	sinceMu sync.Mutex // guards since
+	since   map[[32]byte]time.Time
 }
 
 // signer is the key of a use as of the moment that it is asked for.
@@ -46,6 +51,26 @@ func (h *home) roots() [][]byte {
 		out = append(out, r.Raw)
 	}
 	return out
+}
+
+// carried remembers that bundles carry these roots from now on, as far as this process can say.
+func (h *home) carried(roots [][]byte, at time.Time) {
+	h.sinceMu.Lock()
+	defer h.sinceMu.Unlock()
+	known := map[[32]byte]time.Time{}
+	for _, raw := range roots {
+		sum := sha256.Sum256(raw)
+		known[sum] = or(h.since[sum], at)
+	}
+	h.since = known
+}
+
+// carriedSince says since when bundles carry a root. A bundle that lies in the folder has reached nobody while this process was away.
+func (h *home) carriedSince(root *x509.Certificate) (time.Time, bool) {
+	h.sinceMu.Lock()
+	defer h.sinceMu.Unlock()
+	at, ok := h.since[sha256.Sum256(root.Raw)]
+	return at, ok
 }
 
 // loadHome reads keys and certificates and checks that they belong together. The gateway's own certificate is renewed by
@@ -63,9 +88,12 @@ func loadHome(cfg *config.Gateway, now time.Time) (*home, error) {
 	}
 	h.issuer = aic.AIC(h.bundle.Issuer)
 	if cfg.HasRole(config.RoleAMC) {
-		if h.authority, err = pki.OpenDir(state, authorityOptions(cfg)); err != nil {
+		o := authorityOptions(cfg)
+		o.Published = h.carriedSince
+		if h.authority, err = pki.OpenDir(state, o); err != nil {
 			return nil, err
 		}
+		h.carried(h.bundle.Roots, now)
 		if h.events, err = h.rotate(now); err != nil {
 			return nil, fmt.Errorf("rotate issuing CA: %w", err)
 		}
@@ -106,7 +134,9 @@ func usesOf(cfg *config.Gateway) []identity.Use {
 func authorityOptions(cfg *config.Gateway) pki.Options {
 	l := pki.DefaultLimits()
 	l.Agent, l.Gateway, l.Issuing = cfg.AMC.AgentLife.Or(l.Agent), cfg.AMC.GatewayLife.Or(l.Gateway), cfg.AMC.IssuingLife.Or(l.Issuing)
-	return pki.Options{Domain: cfg.Domain, Limits: l, BaseURL: cfg.AMC.PKIURL}
+	return pki.Options{
+		Domain: cfg.Domain, Limits: l, BaseURL: cfg.AMC.PKIURL, Deltas: cfg.AMC.PKIListen != "", Refresh: cfg.AMC.Refresh.Or(bundleRefresh),
+	}
 }
 
 // rotate has the domain's CA do what is due in its life, and remembers what there is to say of it.

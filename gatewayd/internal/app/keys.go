@@ -231,5 +231,6 @@ func (h *home) nextBundle(at time.Time, change func(*identity.Bundle) (bool, err
 		return nil, fmt.Errorf("keep the next bundle: %w", err)
 	}
 	h.bundle = next
+	h.carried(b.Roots, at)
 	return raw, nil
 }

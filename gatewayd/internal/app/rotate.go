@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/frame"
 	"agentgw/internal/pki"
 )
 
@@ -33,9 +35,49 @@ func (a *app) renewCertificates(ctx context.Context, at time.Time) error {
 	if a.remote != nil {
 		return a.renewRemote(ctx, at)
 	}
+	a.renewing.Lock()
+	defer a.renewing.Unlock()
 	events, err := a.home.rotate(at)
 	a.logRotation(events)
-	return errors.Join(err, a.home.renew(a.cfg, at))
+	if len(events) > 0 && a.outside != nil {
+		a.outside.Renewed()
+	}
+	if err := errors.Join(err, a.home.renew(a.cfg, at)); err != nil {
+		return err
+	}
+	return a.amc.Keep(ctx, a.home.gateway, a.home.current().Leaf)
+}
+
+// ReplaceCA implements admin.Gateway: the issuing CA is followed up now.
+func (a *app) ReplaceCA(ctx context.Context) ([]admin.CAEvent, error) {
+	if a.amc == nil {
+		return nil, frame.Errorf(frame.State, "this gateway has no AMC role: the domain's CA is on the AMC's host (amc.address of the configuration)")
+	}
+	a.renewing.Lock()
+	events, err := a.home.authority.Replace(now())
+	a.renewing.Unlock()
+	a.logRotation(events)
+	if a.outside != nil {
+		a.outside.Renewed()
+	}
+	out := []admin.CAEvent{}
+	for _, e := range events {
+		out = append(out, admin.CAEvent{Action: e.Action.String(), Name: e.Name, File: e.File, Until: e.Until.UTC()})
+	}
+	return out, err
+}
+
+// ReloadCA implements admin.Gateway: what an operator's verb has put into the CA's folder counts now.
+func (a *app) ReloadCA(ctx context.Context) error {
+	if a.amc == nil {
+		return frame.Errorf(frame.State, "this gateway has no AMC role: the domain's CA is on the AMC's host (amc.address of the configuration)")
+	}
+	at := now()
+	err := errors.Join(a.renewCertificates(ctx, at), a.turnKeys(ctx, at, false))
+	if a.outside != nil {
+		a.outside.Renewed()
+	}
+	return err
 }
 
 // turnKeys does what is due with the signing keys, and tells everybody of the bundle that it brings.
