@@ -110,6 +110,7 @@ var fences = []struct {
 }{
 	{"github.com/dgraph-io/badger", in("directory/store", "agentd/internal/state"), "the store is behind an interface; its traps are known in one place"},
 	{"github.com/quic-go/quic-go", func(dir, file string) bool { return within(dir, "internal/endpoint") || file == "quic.go" }, "transport details stay in the endpoint and in files named for it"},
+	{"github.com/anishathalye/porcupine", in(), "a checker of histories is for tests, not for the daemons"},
 	{"golang.org/x/crypto", in(), "the standard library has what this project needs so far"},
 	{"net/http", in("internal/control", "gatewayd/internal/admin", "agentd/internal/local"), "addresses that others named are dialled by no plain HTTP client"},
 	{module + "/config", in("config", "gatewayd", "gatewayd/internal/app", "agentd", "agentd/internal/app"), "config structs stop at internal/app"},
