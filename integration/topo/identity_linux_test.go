@@ -159,6 +159,45 @@ func TestCase34SessionEndsWithItsRevokedAgent(t *testing.T) {
 	w.mustComplete() // the others go on
 }
 
+// TestScenarioIntroducedSessionOutlivesTheLists: a session between two domains that only an introducer joins lives on past the time
+// for which a status list counts, because the introducer relays the lists that follow; when it cannot any more, the session ends, and
+// a request says which domain's list is missing.
+func TestScenarioIntroducedSessionOutlivesTheLists(t *testing.T) {
+	t.Parallel()
+	const life, counts = 6 * time.Second, 8 * time.Second // a list, with its grace
+	w := newWorldWith(t, "amc: {status_life: 6s}\n")
+	sleeper := w.enrol(w.b, w.ag2, addrB, "cobbler", "testdata/cobbler.acs.json", "--stdio", "/bin/sleep", "--stdio-arg", "600")
+	w.b.must("status", "--wait", "10s")
+	until(t, 20*time.Second, "the cobbler is found two hops away", func() bool {
+		r, exit, _ := w.resolve("mend the soles of shoes", 2*time.Second)
+		return exit == 0 && len(r.Results) > 0 && r.Results[0].AIC == sleeper
+	})
+	task := exec.Command(filepath.Join(binaries, "agentd"), "task", "run", "--config", w.a.config, "testdata/shoes.yaml")
+	if err := w.a.Start(task); err != nil {
+		t.Fatal(err)
+	}
+	defer task.Wait() // how it ends is not looked at here
+	sessions := func() (n int) {
+		for _, a := range w.a.agents() {
+			n += a.Sessions
+		}
+		return n
+	}
+	until(t, 10*time.Second, "the session is there", func() bool { return sessions() == 1 })
+	for end := time.Now().Add(3 * counts); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if sessions() != 1 {
+			t.Fatal("the session ended while the lists were relayed")
+		}
+	}
+	if err := w.ag32.Cut(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, counts+life/2+2*time.Second, "the session ends when nobody can say who is revoked there", func() bool { return sessions() == 0 })
+	if out := w.ag1.must("peer", "explain", "pharmacy.example"); !strings.Contains(out, "status list") {
+		t.Errorf("peer explain does not name the list that is missing:\n%s", out)
+	}
+}
+
 // remote is a domain of three hosts: its AMC, a gateway that has joined it, and a machine with two agents.
 type remote struct {
 	t              *testing.T

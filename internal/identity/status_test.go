@@ -119,3 +119,29 @@ func TestStatusInPartsCountsWhenWhole(t *testing.T) {
 		t.Errorf("relayed list has sequence %d", seq)
 	}
 }
+
+// A list that counts for less than a quarter of an hour has a grace that is as much shorter.
+func TestGraceFollowsTheLifeOfAList(t *testing.T) {
+	home, peer := identitytest.New(t, "home.example", "A"), identitytest.New(t, "peer.example", "B")
+	begin := time.Now().Truncate(time.Second)
+	now := begin
+	s := identity.NewStatuses(home.Trust(t, peer), func() time.Time { return now })
+	for _, d := range []*identitytest.Domain{home, peer} {
+		l := identity.StatusList{Domain: d.Name, Issuer: string(d.Issuer), Seq: 1, Issued: uint64(begin.Unix()), Next: uint64(begin.Unix()) + 30}
+		raw, err := l.Sign(d.Sign[identity.UseStatus])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Apply(raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, until := range map[string]time.Duration{string(peer.Gateway): 40 * time.Second, string(home.Gateway): 30*time.Second + 8*time.Minute} {
+		for at, fresh := range map[time.Duration]bool{until: true, until + time.Second: false} {
+			now = begin.Add(at)
+			if err := s.Fresh(id); (err == nil) != fresh {
+				t.Errorf("%s after %v: %v", id, at, err)
+			}
+		}
+	}
+}

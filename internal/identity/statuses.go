@@ -24,6 +24,7 @@ type issuerStatus struct {
 	domain string
 	seq    uint64
 	next   time.Time
+	life   time.Duration          // from its making to next
 	bad    map[string]StatusEntry // by AIC, or by the 16 bytes of a serial number
 	raw    [][]byte               // the full list and the deltas since, as signed
 	parts  []*StatusList          // of a newer full list, while some are missing
@@ -136,6 +137,7 @@ func (h *issuerStatus) become(l *StatusList, bad map[string]StatusEntry, raw []b
 		h.raw = h.signed
 	}
 	h.seq, h.next, h.bad, h.parts, h.signed = l.Seq, time.Unix(int64(l.Next), 0), bad, nil, nil
+	h.life = time.Duration(l.Next-l.Issued) * time.Second
 }
 
 func subject(e StatusEntry) string {
@@ -219,11 +221,10 @@ func (s *Statuses) Fresh(id string) error {
 	if b == nil {
 		return frame.Errorf(frame.TrustDenied, "no accepted bundle owns the AIC %s", id)
 	}
-	grace, home := StatusGrace, b.Source == Own
-	if home {
-		grace = StatusHomeGrace
-	}
-	switch seq, next := s.Held(b.Issuer); {
+	home := b.Source == Own
+	seq, next := s.Held(b.Issuer)
+	grace := s.grace(b.Issuer, home)
+	switch {
 	case seq == 0 && home:
 		return nil
 	case seq == 0:
@@ -233,6 +234,21 @@ func (s *Statuses) Fresh(id string) error {
 			b.Domain, b.Issuer, next.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// grace is for how long a list counts beyond its time: five minutes for other domains and four hours at home, of a list that counts a
+// quarter of an hour; of one that counts less the same share of its life.
+func (s *Statuses) grace(issuer string, home bool) time.Duration {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	life := MaxStatusLife
+	if held := s.issuers[issuer]; held != nil {
+		life = min(life, held.life)
+	}
+	if home {
+		return life * (StatusHomeGrace / MaxStatusLife)
+	}
+	return life / (MaxStatusLife / StatusGrace)
 }
 
 // Raw is the newest whole list of an issuer as signed, to be handed on: the full list, then the deltas since.
