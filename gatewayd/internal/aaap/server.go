@@ -25,6 +25,7 @@ type Authority interface {
 	AuthoriseGateway(ctx context.Context, q *arp.AuthzRequest, dnsNames []string) (*arp.AuthzResponse, error)
 	Check(ctx context.Context, tokenHash []byte, spki [32]byte) error
 	Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Credential, error)
+	IssueLate(ctx context.Context, m *arp.Renew) (*arp.Credential, error)
 	Withdraw(ctx context.Context, gateway string, m *arp.Deregister) error
 }
 
@@ -360,10 +361,7 @@ func (s *Server) RenewLate(ctx context.Context, proved [32]byte, m *arp.Renew) (
 	if spki, err := identity.SPKIHash(csr.PublicKey); err != nil || spki != proved {
 		return nil, frame.Errorf(frame.Binding, "the certificate of %s is over: only the key that it had can renew it", m.AIC)
 	}
-	if len(m.JTI) > 0 {
-		return nil, frame.Errorf(frame.ReqInvalid, "a renewal names no grant")
-	}
-	return s.cfg.AMC.Issue(ctx, m.AIC, m)
+	return s.cfg.AMC.IssueLate(ctx, m)
 }
 
 func (s *Server) parseDraft(raw []byte) (*arp.GatewayDraft, error) {

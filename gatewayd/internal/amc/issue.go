@@ -29,15 +29,30 @@ type order struct {
 	csr     *x509.CertificateRequest
 	gateway string
 	jti     []byte // first issue
+	late    bool   // nothing but the key of csr was proved
 }
 
 // Issue implements Center. A first issue names an unused grant, or one that was used for the same AIC; any other is a renewal.
 // Codes: 63 the grant is for something else, 68 suspended or revoked, 26 too late, 4A.
 func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Credential, error) {
+	return a.issue(ctx, gateway, m, false)
+}
+
+// IssueLate renews for a member that has proved nothing but the key of its certificate request: only the key that it is registered
+// with will do.
+func (a *AMC) IssueLate(ctx context.Context, m *arp.Renew) (*arp.Credential, error) {
+	if len(m.JTI) > 0 {
+		return nil, frame.Errorf(frame.ReqInvalid, "a renewal names no grant")
+	}
+	return a.issue(ctx, m.AIC, m, true)
+}
+
+func (a *AMC) issue(ctx context.Context, gateway string, m *arp.Renew, late bool) (*arp.Credential, error) {
 	o, err := a.readOrder(gateway, m)
 	if err != nil {
 		return nil, err
 	}
+	o.late = late
 	var kept *agent // as it will be
 	check := func(tx Tx) (err error) {
 		if len(o.jti) > 0 {
@@ -162,6 +177,8 @@ func (a *AMC) nextIssue(tx Tx, o order) (*agent, error) {
 		return nil, frame.Errorf(frame.Revoked, "%s is revoked for good: it needs a new enrolment", o.id)
 	case now.After(end.Add(renewLate)):
 		return nil, frame.Errorf(frame.Expired, "the certificate of %s ended at %s, more than 30 days ago: it needs a new enrolment with a new token", o.id, end.UTC().Format(time.RFC3339))
+	case o.late && string(g.SPKI) != string(o.spki[:]):
+		return nil, frame.Errorf(frame.Binding, "%s is registered with another key", o.id)
 	case now.After(end) && string(g.SPKI) != string(o.spki[:]):
 		return nil, frame.Errorf(frame.Binding, "the certificate of %s ended at %s: only the key that it had can renew it", o.id, end.UTC().Format(time.RFC3339))
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -233,5 +234,44 @@ func TestJoinRefusals(t *testing.T) {
 	}
 	if _, err := Join(t.Context(), JoinOptions{Dir: t.TempDir(), Token: gatewayToken.Token, Listen: "127.0.0.1:0"}); frame.CodeOf(err) != frame.TokenReplayed {
 		t.Errorf("a second gateway with the same token: %v", err)
+	}
+}
+
+// Whoever knows the AIC of a gateway, which every bundle names, and has some key, gets no certificate for it: what comes after the
+// end of a certificate, or pretends to, counts under the key that the gateway has.
+func TestStrangerGetsNoGatewaysCertificate(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	key := identitytest.NewKey(t)
+	self, err := identity.SelfSigned(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := identity.NewCSR(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := center.ep.Dial(t.Context(), center.app.ep.Addr().String(), frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: self, Verify: func(tls.ConnectionState) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(frame.OK, "")
+	s, err := conn.Open(t.Context(), frame.StreamRegistration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WriteMessage(time.Second, &arp.Renew{AIC: string(g.app.home.gateway), CSR: csr}); err != nil {
+		t.Fatal(err)
+	}
+	s.CloseWrite()
+	typ, payload, err := s.ReadFrame(5 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a arp.Answer
+	if typ != frame.Answer || frame.Unmarshal(payload, &a) != nil || a.Code != frame.Binding {
+		t.Errorf("a stranger is answered with %v, %v %s", typ, a.Code, a.Msg)
 	}
 }
