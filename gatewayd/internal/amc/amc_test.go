@@ -215,6 +215,23 @@ func TestGrantIsUsedForOneAgentOnce(t *testing.T) {
 	wantCode(t, "a second agent for an AIC after a restart", err, frame.Binding)
 }
 
+// A gateway proposes the codes of an AIC: it cannot have those of the AMC itself, or of the gateway beside it, certified for a key
+// of its own.
+func TestDomainsOwnCodesAreNotIssued(t *testing.T) {
+	c := newCenter(t, TokenRules{})
+	for _, id := range []aic.AIC{c.domain.Issuer, c.domain.Gateway} {
+		a := newApplicant(t)
+		q := c.request(a, c.token(TokenOptions{}))
+		q.Vendor, q.Ontology = id.Codes()
+		r, err := c.Authorise(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(id), CSR: a.csr, JTI: c.grant(r).JTI})
+		wantCode(t, "an agent's certificate for "+string(id), err, frame.Binding)
+	}
+}
+
 func TestRenewalKeepsItsTimes(t *testing.T) {
 	c := newCenter(t, TokenRules{})
 	a, id := c.enrolled("E1")

@@ -30,6 +30,7 @@ type order struct {
 	gateway string
 	jti     []byte // first issue
 	late    bool   // nothing but the key of csr was proved
+	named   bool   // of a first issue: the domain's bundle has a member of this AIC already
 }
 
 // Issue implements Center. A first issue names an unused grant, or one that was used for the same AIC; any other is a renewal.
@@ -109,8 +110,15 @@ func (a *AMC) readOrder(gateway string, m *arp.Renew) (order, error) {
 	if o.csr, err = identity.ParseCSR(m.CSR); err != nil {
 		return o, err
 	}
-	o.spki, err = identity.SPKIHash(o.csr.PublicKey)
-	return o, err
+	if o.spki, err = identity.SPKIHash(o.csr.PublicKey); err != nil || len(o.jti) == 0 {
+		return o, err
+	}
+	b, err := identity.ParseBundle(a.cfg.Bundle())
+	if err != nil {
+		return o, fmt.Errorf("own bundle: %w", err)
+	}
+	o.named = b.Issuer == string(o.id) || slices.ContainsFunc(b.Keys, func(k identity.BundleKey) bool { return k.Owner == string(o.id) })
+	return o, nil
 }
 
 // firstIssue uses a grant up.
@@ -136,6 +144,8 @@ func (a *AMC) firstIssue(tx Tx, o order) (*agent, error) {
 	}
 	held, err := getAgent(tx, string(o.id))
 	switch {
+	case frame.CodeOf(err) == frame.NotFound && o.named: // this AMC itself, or the gateway beside it: they have no record
+		return nil, frame.Errorf(frame.Binding, "%s is a member of the domain already: an AIC is never issued twice", o.id)
 	case frame.CodeOf(err) == frame.NotFound:
 	case err != nil:
 		return nil, err
