@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"testing"
 	"time"
@@ -348,6 +349,27 @@ func TestStatusFollowsTheOperator(t *testing.T) {
 }
 
 // A decision that the audit log does not hold is not given out.
+// Words that are cut stay text: a record that cannot be read would keep the AMC from ever starting again.
+func TestLongWordsAreCutToText(t *testing.T) {
+	c := newCenter(t, TokenRules{}, NewManual())
+	long := strings.Repeat("a", maxWhy-1) + "ü"
+	_, id := c.enrolled("E1")
+	if err := c.Withdraw(t.Context(), string(c.domain.Gateway), &arp.Deregister{AIC: string(id), Reason: long}); err != nil {
+		t.Error(err)
+	}
+	r, err := c.Authorise(t.Context(), c.request(newApplicant(t), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Refuse(t.Context(), hex.EncodeToString(r.PendingID), long); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.OpenRequests(); err != nil {
+		t.Error(err)
+	}
+	c.open()
+}
+
 func TestNoGrantWithoutAuditRecord(t *testing.T) {
 	c := newCenter(t, TokenRules{})
 	hash := c.token(TokenOptions{})

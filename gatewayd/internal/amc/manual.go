@@ -204,7 +204,7 @@ func (a *AMC) Approve(ctx context.Context, id string, scope []string) error {
 
 // Refuse decides a request that waits the other way.
 func (a *AMC) Refuse(ctx context.Context, id, why string) error {
-	return a.settle(ctx, id, func(p *pending) { p.Verdict, p.Why = Deny, why[:min(len(why), maxWhy)] })
+	return a.settle(ctx, id, func(p *pending) { p.Verdict, p.Why = Deny, clip(why) })
 }
 
 func (a *AMC) settle(ctx context.Context, id string, decide func(*pending)) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/big"
+	"strings"
 	"time"
 
 	"agentgw/directory"
@@ -69,6 +70,9 @@ func (a *AMC) Withdraw(ctx context.Context, gateway string, m *arp.Deregister) e
 	return err
 }
 
+// clip cuts an operator's or an agent's words: half a character would make a record that cannot be read again.
+func clip(why string) string { return strings.ToValidUTF8(why[:min(len(why), maxWhy)], "") }
+
 var errAlready = frame.Errorf(frame.State, "it is so already")
 
 // events are the audit kinds of the states.
@@ -78,7 +82,7 @@ var events = map[identity.State]string{
 
 // set changes an agent's state, and has the new status list out before it returns.
 func (a *AMC) set(ctx context.Context, id string, state identity.State, reason uint8, why string) error {
-	why = why[:min(len(why), maxWhy)]
+	why = clip(why)
 	now := a.cfg.Now()
 	var g *agent
 	err := a.transact(ctx, func(tx Tx) (err error) {
