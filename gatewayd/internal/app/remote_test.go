@@ -210,6 +210,49 @@ func TestGatewayOfARemoteAMCIsRenewed(t *testing.T) {
 	eventually(t, "attached after a restart", func() bool { ok, _ := g.app.remote.Attached(); return ok })
 }
 
+// A suspended gateway loses its AMC until it is resumed; a revoked one for good, and the domain's bundle names it no more.
+func TestRevokedGatewayIsCutOff(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	id := string(g.app.home.gateway)
+	attached := func() bool { return len(center.app.members.Members()) == 1 }
+	conn, err := center.ep.Dial(t.Context(), center.app.ep.Addr().String(), frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: g.app.home.current(), Verify: func(tls.ConnectionState) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(frame.OK, "")
+	ask := func() frame.Code {
+		s, err := conn.Open(t.Context(), frame.StreamRegistration)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.WriteMessage(time.Second, &arp.Deregister{AIC: "2.999.1.1.NOBODY"}); err != nil {
+			t.Fatal(err)
+		}
+		s.CloseWrite()
+		var a arp.Answer
+		if err := s.ReadMessage(5*time.Second, &a); err != nil {
+			t.Fatal(err)
+		}
+		return a.Code
+	}
+	if code := ask(); code != frame.NotFound {
+		t.Errorf("a gateway in good standing: %v", code)
+	}
+	center.setStanding(id, "suspended")
+	eventually(t, "the suspended gateway gone", func() bool { return !attached() })
+	if code := ask(); code != frame.CertStatus {
+		t.Errorf("a suspended gateway on a connection of before: %v", code)
+	}
+	center.setStanding(id, "good")
+	eventually(t, "the gateway back", attached)
+	center.setStanding(id, "revoked")
+	eventually(t, "the revoked gateway gone", func() bool { return !attached() })
+	eventually(t, "the bundle without it", func() bool { return !center.app.trust.Own().IsGateway(id) })
+}
+
 func TestJoinRefusals(t *testing.T) {
 	t.Parallel()
 	center, _ := newRemoteDomain(t)
