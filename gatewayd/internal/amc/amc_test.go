@@ -430,6 +430,29 @@ func TestRulesDecide(t *testing.T) {
 	wantCode(t, "a rule that costs too much", err, frame.PolicyDenied)
 }
 
+// A rule that is true of everybody, meant for agents, makes nobody a gateway: only a token for gateways does, once.
+func TestRulesMakeNoGateway(t *testing.T) {
+	rules, err := NewCELRules([]Rule{
+		{Name: "nobody from there", When: `request.address == "192.0.2.9/32"`, Deny: true},
+		{Name: "office", When: `request.address.startsWith("192.0.2.")`, Allow: []string{policy.ScopeDiscover}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCenter(t, rules, TokenRules{})
+	ask := func(hash []byte, from string) error {
+		q := c.request(newApplicant(t), hash)
+		q.Attributes.Address = from
+		_, err := c.AuthoriseGateway(t.Context(), q, nil)
+		return err
+	}
+	wantCode(t, "with an agent's token", ask(c.token(TokenOptions{}), "192.0.2.1/32"), frame.TokenInvalid)
+	hash := c.token(TokenOptions{Class: ClassGateway})
+	wantCode(t, "from where a rule refuses it", ask(hash, "192.0.2.9/32"), frame.PolicyDenied)
+	wantCode(t, "with a gateway's token", ask(hash, "192.0.2.1/32"), frame.OK)
+	wantCode(t, "with the same once more", ask(hash, "192.0.2.1/32"), frame.TokenReplayed)
+}
+
 func TestPersonDecides(t *testing.T) {
 	c := newCenter(t, TokenRules{}, NewManual())
 	a := newApplicant(t)

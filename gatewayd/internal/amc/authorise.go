@@ -213,6 +213,8 @@ func (a *AMC) ask(tx Tx, q *Question) (Verdict, string, error) {
 			return v, d.Name(), err
 		case v.Kind == Deny:
 			return v, d.Name(), frame.Errorf(frame.PolicyDenied, "the domain's rules refuse this registration: %s", v.Reason)
+		case v.Kind == Allow && q.Class == ClassGateway && d.Name() != (TokenRules{}).Name():
+			continue // rules may refuse a gateway; but a token for gateways alone admits one, and is used up by it
 		case v.Kind != NoOpinion:
 			return v, d.Name(), nil
 		}
