@@ -501,6 +501,40 @@ func TestPersonDecides(t *testing.T) {
 	_ = r
 }
 
+// An approval is of the provider and the skills that the operator saw.
+func TestApprovalIsOfWhatWasAsked(t *testing.T) {
+	c := newCenter(t, NewManual())
+	a := newApplicant(t)
+	r, err := c.Authorise(t.Context(), c.request(a, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Approve(t.Context(), hex.EncodeToString(r.PendingID), nil); err != nil {
+		t.Fatal(err)
+	}
+	bank := c.request(a, nil)
+	bank.Attributes.Organization = "Bank"
+	_, err = c.Authorise(t.Context(), bank)
+	wantCode(t, "as another provider", err, frame.Binding)
+	more := c.request(a, nil)
+	more.Skills = append(more.Skills, "pay")
+	_, err = c.Authorise(t.Context(), more)
+	wantCode(t, "with a skill more", err, frame.Binding)
+	moved := c.request(a, nil)
+	moved.Attributes.Address = "198.51.100.1/32"
+	done, err := c.Authorise(t.Context(), moved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := c.id("E1")
+	if _, err := c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(id), CSR: a.csr, JTI: c.grant(done).JTI}); err != nil {
+		t.Fatal(err)
+	}
+	bank.AIC = string(id)
+	_, err = c.Authorise(t.Context(), bank)
+	wantCode(t, "as another provider when it is registered", err, frame.PolicyDenied)
+}
+
 func TestPendingRequestsAreBounded(t *testing.T) {
 	c := newCenter(t, NewManual())
 	ask := func(address string) error {
@@ -529,6 +563,11 @@ func TestPendingRequestsAreBounded(t *testing.T) {
 		t.Errorf("a day later %d are open, %v", len(open), err)
 	}
 	wantCode(t, "when the others have ended", ask("192.0.2.1/32"), frame.OK)
+	for range maxPendingAddress - 1 {
+		wantCode(t, "a request", ask("192.0.2.1/32"), frame.OK)
+	}
+	c.now = c.now.Add(pendingLife + time.Second)
+	wantCode(t, "when they have ended and nobody has looked", ask("192.0.2.1/32"), frame.OK)
 }
 
 func TestPurgeTakesWhatHasEnded(t *testing.T) {
