@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -293,6 +294,55 @@ func (c *center) list() *identity.StatusList {
 		c.t.Fatal(err)
 	}
 	return l
+}
+
+// One agent cannot fill the status list with its superseded certificates, nor push one out of what is remembered.
+func TestCertificatesOfOneAgentAreBounded(t *testing.T) {
+	c := newCenter(t, TokenRules{})
+	_, id := c.enrolled("E1")
+	var err error
+	n := 1
+	for ; n < 2*maxCerts && err == nil; n++ {
+		_, err = c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(id), CSR: newApplicant(t).csr})
+	}
+	wantCode(t, "certificates without end", err, frame.RateLimited)
+	if n != maxCerts+1 {
+		t.Errorf("refused at certificate %d", n)
+	}
+	known := 0
+	if err := c.CertStatuses(func(CertStatus) { known++ }); err != nil || known != maxCerts {
+		t.Errorf("%d certificates are remembered, %v", known, err)
+	}
+	c.now = c.now.Add(c.Life() + time.Hour)
+	c.old["0123456789abcdef"] = supers{notAfter: 1 << 40}
+	if err := c.renewList(t.Context()); err != nil || len(c.old) != 1 {
+		t.Errorf("%d superseded certificates when all but one have ended, %v", len(c.old), err)
+	}
+}
+
+// More than a list takes does not keep it from being made: agents stay in it, the revoked before all.
+func TestStatusListThatOverflows(t *testing.T) {
+	c := newCenter(t, TokenRules{})
+	_, id := c.enrolled("E1")
+	if err := c.Revoke(t.Context(), string(id), 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	for n := range maxListed {
+		c.old[fmt.Sprintf("%016d", n)] = supers{notAfter: 1 << 40}
+		c.bad[string(c.id(fmt.Sprint("S", n)))] = &agent{State: identity.Suspended}
+	}
+	if err := c.renewList(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := identity.NewStatuses(c.domain.Trust(t), func() time.Time { return c.now })
+	for _, raw := range c.lists {
+		if _, err := s.Apply(raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Of(string(id)) != identity.Revoked {
+		t.Errorf("%s is %v by the list", id, s.Of(string(id)))
+	}
 }
 
 func TestStatusFollowsTheOperator(t *testing.T) {

@@ -61,6 +61,9 @@ func (a *AMC) issue(ctx context.Context, gateway string, m *arp.Renew, late bool
 		} else {
 			kept, err = a.nextIssue(tx, o)
 		}
+		if err == nil && kept.alive(a.cfg.Now()) >= maxCerts {
+			err = frame.Errorf(frame.RateLimited, "%s has %d certificates that have not ended: renew at half of their life", o.id, maxCerts)
+		}
 		return err
 	}
 	if err := a.look(ctx, check); err != nil { // nothing is signed that would not be kept
@@ -218,6 +221,16 @@ func (a *AMC) grantAgain(ctx context.Context, o order, g *agent) error {
 	return err
 }
 
+// alive counts the certificates that have not ended.
+func (g *agent) alive(now time.Time) (n int) {
+	for _, c := range g.Certs {
+		if c.NotAfter >= uint64(now.Unix()) {
+			n++
+		}
+	}
+	return n
+}
+
 // add remembers a certificate. A new key makes the certificates of the old one void.
 func (g *agent) add(c certificate, spki [32]byte, now time.Time) (reKeyed bool) {
 	if reKeyed = string(g.SPKI) != string(spki[:]); reKeyed {
@@ -227,9 +240,6 @@ func (g *agent) add(c certificate, spki [32]byte, now time.Time) (reKeyed bool) 
 		g.SPKI = spki[:]
 	}
 	g.Certs = slices.DeleteFunc(g.Certs, func(c certificate) bool { return c.NotAfter < uint64(now.Unix()) })
-	if len(g.Certs) >= maxCerts {
-		g.Certs = g.Certs[1:]
-	}
 	g.Certs = append(g.Certs, c)
 	return reKeyed
 }

@@ -1,10 +1,12 @@
 package amc
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,6 +87,7 @@ func (a *AMC) set(ctx context.Context, id string, state identity.State, reason u
 	why = clip(why)
 	now := a.cfg.Now()
 	var g *agent
+	a.setting.Lock()
 	err := a.transact(ctx, func(tx Tx) (err error) {
 		if g, err = getAgent(tx, id); err != nil {
 			return err
@@ -98,6 +101,12 @@ func (a *AMC) set(ctx context.Context, id string, state identity.State, reason u
 		g.State, g.Since, g.Reason, g.Why = state, uint64(now.Unix()), reason, why
 		return put(tx, prefixAgent+id, g)
 	})
+	if err == nil {
+		a.mu.Lock()
+		a.note(id, g)
+		a.mu.Unlock()
+	}
+	a.setting.Unlock()
 	if errors.Is(err, errAlready) {
 		return frame.Errorf(frame.State, "%s: %w", id, errAlready)
 	}
@@ -105,9 +114,6 @@ func (a *AMC) set(ctx context.Context, id string, state identity.State, reason u
 		return err
 	}
 	kept := a.cfg.Audit(ctx, events[state], map[string]any{"aic": id, "reason": reason, "why": why})
-	a.mu.Lock()
-	a.note(id, g)
-	a.mu.Unlock()
 	return errors.Join(a.renewList(ctx), kept)
 }
 
@@ -171,7 +177,11 @@ func (a *AMC) renewList(ctx context.Context) error {
 	return nil
 }
 
-// entries are all that are not good and that anybody could still meet. The caller holds the lock.
+// maxListed is what a status list takes.
+const maxListed = identity.MaxStatusParts * identity.MaxStatusEntries
+
+// entries are all that are not good and that anybody could still meet; where a list does not take them, agents come first, and of
+// them the revoked: gateways hold superseded certificates by the key that they know. The caller holds the lock.
 func (a *AMC) entries(now time.Time) []identity.StatusEntry {
 	unix := uint64(now.Unix())
 	var out []identity.StatusEntry
@@ -185,12 +195,21 @@ func (a *AMC) entries(now time.Time) []identity.StatusEntry {
 		}
 		out = append(out, identity.StatusEntry{Subject: id, State: g.State, Since: g.Since, Reason: g.Reason})
 	}
+	if len(out) > maxListed {
+		slices.SortFunc(out, func(x, y identity.StatusEntry) int { return cmp.Compare(y.State, x.State) })
+		out = out[:maxListed]
+	}
 	for serial, c := range a.old {
 		if unix > c.notAfter {
 			delete(a.old, serial)
 			continue
 		}
-		out = append(out, identity.StatusEntry{Subject: []byte(serial), State: identity.Revoked, Since: c.since, Reason: identity.ReasonSuperseded})
+		if len(out) < maxListed {
+			out = append(out, identity.StatusEntry{Subject: []byte(serial), State: identity.Revoked, Since: c.since, Reason: identity.ReasonSuperseded})
+		}
+	}
+	if n := len(a.bad) + len(a.old); n > maxListed {
+		a.cfg.Log.Error("the status list does not take all that are suspended, revoked or superseded", "known", n, "listed", len(out))
 	}
 	return out
 }
