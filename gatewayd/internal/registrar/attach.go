@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"agentgw/directory"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
@@ -36,7 +38,8 @@ type attachment struct {
 	conn      *endpoint.Conn
 	endpoints []semreq.Endpoint
 	out       chan frame.Message
-	before    *attachment // of the same process, while it lingers; guarded by the registrar's mutex
+	puts      *rate.Limiter // each is a write of the directory, and a digest for every neighbour
+	before    *attachment   // of the same process, while it lingers; guarded by the registrar's mutex
 
 	mu     sync.Mutex // guards offers
 	offers map[[16]byte]*offer
@@ -172,7 +175,7 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	observed := c.RemoteAddr()
 	a := &attachment{
 		agent: agent, boot: string(m.BootID), conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{},
-		endpoints: r.screen(m.Endpoints, observed.Addr()),
+		endpoints: r.screen(m.Endpoints, observed.Addr()), puts: rate.NewLimiter(1, putBurst),
 	}
 	r.mu.Lock()
 	before := r.attached[agent.AIC]
@@ -222,6 +225,9 @@ func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, gr
 	e, ok := r.cfg.Directory.Get(agent.AIC)
 	if !ok || !e.State.Offered() {
 		return e, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
+	}
+	if e.Provenance.SPKI != agent.SPKI { // re-keyed since the handshake
+		return e, nil, frame.Errorf(frame.IdentityMismatch, "its key is not the one it is registered with any more")
 	}
 	grant, err = arp.OpenGrant(m.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, now)
 	if err != nil {

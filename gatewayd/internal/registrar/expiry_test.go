@@ -27,6 +27,7 @@ func (oneEntry) Register(context.Context, directory.Entry) error { return nil }
 func (oneEntry) Update(context.Context, directory.Entry) error   { return nil }
 func (oneEntry) Withdraw(context.Context, string, string) error  { return nil }
 func (oneEntry) Owe(context.Context, string, string) error       { return nil }
+func (oneEntry) Paid(context.Context, string) error              { return nil }
 func (oneEntry) SetAlive(string, bool)                           {}
 
 // An agent that renews in time has its new connection before the old one ends, and keeps it; one that does not is closed a

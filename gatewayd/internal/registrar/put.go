@@ -17,6 +17,9 @@ import (
 	"agentgw/internal/policy"
 )
 
+// putBurst is how many ACS_PUT of an agent are taken at once; then one a second.
+const putBurst = 5
+
 // put replaces the ACS of an attached agent by the whole one that it sends, if the entry is still the one that the agent knows.
 // Skills outside its grant are removed and listed. A provider that has changed is authorised anew; the AIC stays.
 func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, agent Agent) (*arp.ACSState, error) {
@@ -26,6 +29,9 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	}
 	if m.AIC != agent.AIC {
 		return nil, frame.Errorf(frame.IdentityMismatch, "%s cannot speak for %s", agent.AIC, m.AIC)
+	}
+	if !attached.puts.Allow() {
+		return nil, frame.Errorf(frame.RateLimited, "%s changes its specification more than once a second: try again later", agent.AIC)
 	}
 	draft, err := r.validate(&arp.Enrol{Draft: m.ACS, DraftKind: m.Kind, Visibility: m.Visibility, Allow: m.Allow})
 	if err != nil {
@@ -91,6 +97,9 @@ func (r *Registrar) deregister(ctx context.Context, m *arp.Deregister, agent Age
 	if m.AIC != agent.AIC {
 		return nil, frame.Errorf(frame.IdentityMismatch, "%s cannot de-register %s", agent.AIC, m.AIC)
 	}
+	if e, ok := r.cfg.Directory.Get(m.AIC); !ok || e.Provenance.SPKI != agent.SPKI { // re-keyed since the handshake
+		return nil, frame.Errorf(frame.IdentityMismatch, "%s has no entry under this key", m.AIC)
+	}
 	if err := r.Withdraw(ctx, m.AIC, m.Reason); err != nil {
 		return nil, err
 	}
@@ -103,8 +112,14 @@ const answerTime = time.Second
 
 // Withdraw takes an agent out of the directory for good and has its credentials revoked. Its AIC is never used again.
 func (r *Registrar) Withdraw(ctx context.Context, id, reason string) error {
+	if _, ok := r.cfg.Directory.Get(id); !ok {
+		return frame.Errorf(frame.NotFound, "withdraw %s: it has no entry here", id)
+	}
+	if err := r.cfg.Directory.Owe(ctx, id, reason); err != nil { // first: a crash in between must not leave a withdrawn agent its credentials
+		return fmt.Errorf("withdraw %s: %w", id, err)
+	}
 	if err := r.cfg.Directory.Withdraw(ctx, id, reason); err != nil {
-		return frame.Errorf(frame.NotFound, "withdraw %s: %w", id, err)
+		return errors.Join(fmt.Errorf("withdraw %s: %w", id, err), r.cfg.Directory.Paid(ctx, id))
 	}
 	if err := r.cfg.Audit(ctx, "agent.withdrawn", map[string]any{"aic": id, "reason": clip(reason)}); err != nil {
 		return err
@@ -112,7 +127,7 @@ func (r *Registrar) Withdraw(ctx context.Context, id, reason string) error {
 	r.RevokePeer(id, frame.Revoked)
 	if err := r.cfg.AMC.Withdraw(ctx, string(r.cfg.Gateway), &arp.Deregister{AIC: id, Reason: reason}); err != nil {
 		r.log.Error("the AMC has not revoked a withdrawn agent; no gateway here admits it, it will be told again", "aic", id, "err", err)
-		return r.cfg.Directory.Owe(ctx, id, reason)
+		return nil
 	}
-	return nil
+	return r.cfg.Directory.Paid(ctx, id)
 }
