@@ -253,6 +253,31 @@ func TestRevokedGatewayIsCutOff(t *testing.T) {
 	eventually(t, "the bundle without it", func() bool { return !center.app.trust.Own().IsGateway(id) })
 }
 
+// A gateway cannot have another's key published as its own: the next bundle would be one that nobody takes.
+func TestGatewayShowsNobodyElsesKeys(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	peer := identitytest.New(t, "peer.example", "P1")
+	if _, err := center.app.trust.Configure(peer.Raw, [32]byte{}); err != nil {
+		t.Fatal(err)
+	}
+	var status identity.BundleKey
+	for _, k := range center.app.trust.Own().Keys {
+		if k.Owner == string(center.app.home.issuer) && k.Use == identity.UseStatus {
+			status = k
+		}
+	}
+	for what, k := range map[string]identity.BundleKey{"of a peer": peer.Bundle.Keys[0], "of the AMC": status} {
+		_, err := g.app.remote.PutKeys(t.Context(), []arp.GatewayKey{{Use: uint8(k.Use), Public: k.Public, NotBefore: k.NotBefore, NotAfter: k.NotAfter}})
+		if frame.CodeOf(err) != frame.Binding {
+			t.Errorf("a key %s: %v", what, err)
+		}
+	}
+	if err := center.app.RotateKeys(t.Context()); err != nil {
+		t.Errorf("the AMC's next bundle: %v", err)
+	}
+}
+
 func TestJoinRefusals(t *testing.T) {
 	t.Parallel()
 	center, _ := newRemoteDomain(t)
