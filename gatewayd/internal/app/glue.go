@@ -53,7 +53,9 @@ func (g glue) Owe(ctx context.Context, id, reason string) error {
 }
 
 // Paid implements registrar.Directory.
-func (g glue) Paid(ctx context.Context, id string) error { return g.store.SetMeta(ctx, owedPrefix+id, nil) }
+func (g glue) Paid(ctx context.Context, id string) error {
+	return g.store.SetMeta(ctx, owedPrefix+id, nil)
+}
 
 // records is the store as the AMC sees it.
 type records struct{ *store.Store }

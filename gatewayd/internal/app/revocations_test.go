@@ -33,6 +33,7 @@ func TestForeignRevocationsArePaced(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if len(told) < 3 || len(told) > 6 {
 			t.Errorf("told %d times", len(told))
 		}

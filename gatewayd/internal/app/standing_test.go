@@ -279,6 +279,14 @@ func TestACSPut(t *testing.T) {
 	if err != nil || len(renewed.Leaf.Subject.Organization) != 1 || renewed.Leaf.Subject.Organization[0] != "Chemist" {
 		t.Errorf("the next certificate is of %v, %v", renewed.Leaf.Subject, err)
 	}
+	m := &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}
+	if _, err := g.attach(renewed, m); frame.CodeOf(err) != frame.IdentityMismatch {
+		t.Errorf("attach with the grant that another provider had: %v", err)
+	}
+	m.Grant = next.Grant
+	if _, err := g.attach(renewed, m); err != nil {
+		t.Errorf("attach with the newest grant: %v", err)
+	}
 }
 
 func TestDeregister(t *testing.T) {

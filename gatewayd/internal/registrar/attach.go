@@ -3,6 +3,7 @@ package registrar
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -235,6 +236,9 @@ func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, gr
 	}
 	if grant.AIC != agent.AIC || string(grant.SPKI) != string(agent.SPKI[:]) {
 		return e, nil, frame.Errorf(frame.IdentityMismatch, "presents the grant of %s", grant.AIC)
+	}
+	if hex.EncodeToString(grant.JTI) != e.Provenance.Grant { // the newer one may allow less
+		return e, nil, frame.Errorf(frame.IdentityMismatch, "presents a grant that a newer one has replaced: it has to renew its credential")
 	}
 	return e, grant, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"log/slog"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func TestCase39CertificateExpiresWhileConnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	trust := d.Trust(t)
-	entry := directory.Entry{AIC: string(id), State: directory.Active, Version: 1, Provenance: directory.Provenance{SPKI: spki}}
+	entry := directory.Entry{AIC: string(id), State: directory.Active, Version: 1, Provenance: directory.Provenance{SPKI: spki, Grant: hex.EncodeToString(make([]byte, 16))}}
 	own := d.Certificate(t, d.Gateway)
 	r := New(Config{
 		Domain: d.Name, Gateway: d.Gateway, Certificate: func() tls.Certificate { return own }, Directory: oneEntry{entry}, Trust: trust,

@@ -14,6 +14,7 @@ import (
 	"agentgw/directory/arp"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
+	"agentgw/internal/identity"
 	"agentgw/internal/policy"
 )
 
@@ -44,12 +45,13 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	case e.Version != m.Expected:
 		return nil, frame.Errorf(frame.State, "the entry of %s is at version %d, not %d: read it and try again", m.AIC, e.Version, m.Expected)
 	}
-	if err := r.authoriseAnew(ctx, e, draft, s.Conn().RemoteAddr().Addr()); err != nil {
+	scope, err := r.authoriseAnew(ctx, e, draft, attached.agent.Scope, s.Conn().RemoteAddr().Addr())
+	if err != nil {
 		return nil, err
 	}
 	var granted []string
 	for _, id := range skillIDs(draft) {
-		if policy.Covers(attached.agent.Scope, []string{policy.ScopeSkillInvoke + id}) {
+		if policy.Covers(scope, []string{policy.ScopeSkillInvoke + id}) {
 			granted = append(granted, id)
 		}
 	}
@@ -76,20 +78,27 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	return out, nil
 }
 
-// authoriseAnew asks the AMC where an agent's provider is another one than before.
-func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft *acs.ACS, from netip.Addr) error {
+// authoriseAnew asks the AMC where an agent's provider is another one than before, and says what the agent may do now.
+func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft *acs.ACS, scope []string, from netip.Addr) ([]string, error) {
 	held, err := acs.Parse(e.ACS)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if held.Provider.Organization == draft.Provider.Organization && held.Provider.CountryCode == draft.Provider.CountryCode {
-		return nil
+		return scope, nil
 	}
 	id := e.ACSHash[:16]
-	_, err = r.cfg.AMC.Authorise(ctx, &arp.AuthzRequest{
+	decided, err := r.cfg.AMC.Authorise(ctx, &arp.AuthzRequest{
 		ReqID: id, GW: string(r.cfg.Gateway), SPKI: e.Provenance.SPKI[:], Attributes: attributes(draft, from), Skills: skillIDs(draft), AIC: e.AIC,
 	})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	grant, err := arp.OpenGrant(decided.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return grant.Scope, nil
 }
 
 // deregister ends an agent on its own word: its entry first, then its credentials.
