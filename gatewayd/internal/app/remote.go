@@ -20,7 +20,7 @@ import (
 // joinAMC makes the AMC of this gateway the one on another host.
 func (a *app) joinAMC() {
 	a.remote = aaap.NewClient(aaap.ClientConfig{
-		Address: a.cfg.AMC.Address, Gateway: string(a.home.gateway), Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
+		Address: a.cfg.AMC.Address, Gateway: string(a.home.gateway), AMC: a.cfg.AMC.AIC, Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
 		Addresses: hostPorts(a.cfg.Advertise), Status: func(ctx context.Context, raw []byte) { a.takeStatus(ctx, [][]byte{raw}) },
 		Bundle: func(ctx context.Context, raw []byte) {
 			if err := a.takeBundle(ctx, raw); err != nil {

@@ -11,6 +11,7 @@ import (
 	"agentgw/config"
 	"agentgw/directory"
 	"agentgw/directory/arp"
+	"agentgw/gatewayd/internal/aaap"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -275,6 +276,24 @@ func TestGatewayShowsNobodyElsesKeys(t *testing.T) {
 	}
 	if err := center.app.RotateKeys(t.Context()); err != nil {
 		t.Errorf("the AMC's next bundle: %v", err)
+	}
+}
+
+// A gateway speaks to the AMC that it has joined, and takes no other gateway of its domain for it.
+func TestAnotherGatewayIsNotTheAMC(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	if amc := g.cfg.AMC.AIC; amc != string(center.app.home.gateway) {
+		t.Errorf("joined %q", amc)
+	}
+	other := identity.Peer{AIC: g.app.home.gateway, Bundle: g.app.trust.Own()}
+	c := aaap.NewClient(aaap.ClientConfig{AMC: g.cfg.AMC.AIC})
+	if err := c.Role(other); frame.CodeOf(err) != frame.IdentityMismatch {
+		t.Errorf("another gateway: %v", err)
+	}
+	other.AIC = center.app.home.gateway
+	if err := c.Role(other); err != nil {
+		t.Errorf("the AMC: %v", err)
 	}
 }
 
