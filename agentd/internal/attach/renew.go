@@ -148,7 +148,9 @@ func (c *Client) ReKey(ctx context.Context) error {
 
 // finishReKey asks again for what a crash, or an answer that was lost, has left open.
 func (c *Client) finishReKey(ctx context.Context) {
-	c.renewing.Lock()
+	if !c.renewing.TryLock() { // whoever holds it settles it first too, and attaching need not wait for that
+		return
+	}
 	defer c.renewing.Unlock()
 	if c.next == nil {
 		return
