@@ -140,10 +140,10 @@ func (f *fake) control(_ context.Context, s *endpoint.Stream) {
 		s.WriteMessage(5*time.Second, &arp.Attached{Code: frame.IdentityMismatch})
 		return
 	}
-	s.WriteMessage(5*time.Second, f.attach.Load().(func(*arp.Attach) *arp.Attached)(&m))
 	f.mu.Lock()
 	f.streams = append(f.streams, s)
-	f.mu.Unlock()
+	f.mu.Unlock() // before the agent knows that it is attached
+	s.WriteMessage(5*time.Second, f.attach.Load().(func(*arp.Attach) *arp.Attached)(&m))
 	for {
 		var ack arp.OfferAck
 		if s.ReadMessage(time.Minute, &ack) != nil {

@@ -381,7 +381,7 @@ func (c *Client) Resolve(ctx context.Context, r *semreq.Request) (*semreq.Respon
 	limited, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	out, err := c.ask(limited, r)
-	if frame.CodeOf(err) == frame.UpstreamFailed && c.WaitAttached(limited) == nil {
+	for tries := 0; tries < 2 && frame.CodeOf(err) == frame.UpstreamFailed && c.WaitAttached(limited) == nil; tries++ { // the first may meet the end of the same connection
 		again := *r
 		left := time.Until(began.Add(budget)) - readSlack // as much as the caller still waits for an answer
 		again.BudgetMS = uint64(max(left.Milliseconds(), 1))
@@ -405,6 +405,9 @@ func (c *Client) ask(ctx context.Context, r *semreq.Request) (*semreq.Response, 
 	}
 	s, err := l.conn.Open(ctx, frame.StreamRequest)
 	if err != nil {
+		if ctx.Err() == nil { // it has ended, and has not said so everywhere yet: nobody shall wait for it to be used
+			l.conn.Close(frame.OK, "")
+		}
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { s.Reset(frame.Cancelled) })
