@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +64,7 @@ type Agent struct {
 	tombs    session.Tombstones
 	sessions map[wire.ID]*Session
 	rates    *lru.Cache[string, *rate.Limiter] // SESSION_INITs of each peer
+	revoked  []revocation                      // the last ones, the newest last
 	closed   bool
 }
 
@@ -79,6 +81,37 @@ func New(cfg Config) *Agent {
 		cfg: cfg, log: cfg.Log.With("agent", cfg.AIC), offers: session.NewOffers(cfg.AIC),
 		sessions: make(map[wire.ID]*Session), rates: rates,
 	}
+}
+
+// revocation is remembered for as long as a token of before it could still open a session: one may be under way.
+type revocation struct {
+	at   time.Time
+	ends func(aic string) bool
+}
+
+const (
+	revocationKept = token.SATLifetime + 2*time.Minute // clocks may differ
+	maxRevocations = 1024                              // more come in that time from a gateway that has lost its mind only
+)
+
+// noteRevocation is called with mu held.
+func (a *Agent) noteRevocation(now time.Time, ends func(aic string) bool) {
+	a.revoked = slices.DeleteFunc(a.revoked, func(r revocation) bool { return now.Sub(r.at) > revocationKept })
+	if len(a.revoked) == maxRevocations {
+		a.revoked = a.revoked[1:]
+	}
+	a.revoked = append(a.revoked, revocation{now, ends})
+}
+
+// stillGood says why a session must not begin on a token: its peer was revoked since it was issued, within a second or after. It is
+// called with mu held.
+func (a *Agent) stillGood(s *Session) error {
+	for _, r := range a.revoked {
+		if s.issued <= uint64(r.at.Unix()) && r.ends(s.remote.AIC) {
+			return frame.Errorf(frame.Revoked, "%s was taken out of service when the session was about to begin", s.remote.AIC)
+		}
+	}
+	return nil
 }
 
 // AIC is the agent's identity.
@@ -157,6 +190,7 @@ func (a *Agent) RevokePeer(aic string, code frame.Code) {
 func (a *Agent) RevokePeers(ends func(aic string) bool, code frame.Code) {
 	a.mu.Lock()
 	a.offers.Drop(func(sat token.SAT) bool { return ends(sat.Subject) })
+	a.noteRevocation(time.Now(), ends)
 	a.mu.Unlock()
 	a.revoke(code, func(s *Session) bool { return ends(s.remote.AIC) })
 }
@@ -271,6 +305,9 @@ func (a *Agent) register(s *Session, sat token.SAT, p token.Presented) error {
 	}
 	if _, live := a.sessions[sat.Sid]; live || a.tombs.Has(sat.Sid, now) {
 		return frame.Errorf(frame.SessionUnknown, "the session of this sid lives or has ended already")
+	}
+	if err := a.stillGood(s); err != nil {
+		return err
 	}
 	if err := a.offers.Consume(sat.ID, p, now); err != nil {
 		return err

@@ -427,6 +427,9 @@ func (a *Agent) begin(s *Session) error {
 	if _, live := a.sessions[s.sid]; live {
 		return frame.Errorf(frame.State, "the session of this SAT is open already")
 	}
+	if err := a.stillGood(s); err != nil {
+		return err
+	}
 	a.sessions[s.sid] = s
 	a.running.Add(1)
 	return nil

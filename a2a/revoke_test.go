@@ -81,10 +81,27 @@ func TestRevocationDropsOffers(t *testing.T) {
 		if _, err := n.open(sat); err == nil {
 			t.Error("a session began on the offer of a revoked agent")
 		}
+		time.Sleep(2 * time.Second) // it is good again, and has a new token
 		kept := n.offered(func(s *token.SAT) {})
 		n.b.RevokePeer(n.b.AIC(), frame.Revoked)
 		if _, err := n.open(kept); err != nil {
 			t.Errorf("another's revocation dropped an offer: %v", err)
+		}
+	})
+}
+
+// A revocation that comes while a session is about to begin is not missed: neither end opens it on the token of before.
+func TestRevocationBeforeTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet2(t, handlerFunc(sells), nil)
+		sat := n.offered(nil)
+		n.a.RevokePeer(n.b.AIC(), frame.Revoked)
+		if _, err := n.open(sat); frame.CodeOf(err) != frame.Revoked {
+			t.Errorf("the initiator opens a session with a revoked target: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := n.open(n.offered(nil)); err != nil {
+			t.Errorf("on a token of after: %v", err)
 		}
 	})
 }

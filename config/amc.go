@@ -8,6 +8,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+
+	"agentgw/directory/aic"
 )
 
 // Duration is a length of time as people write it: 90s, 15m, 24h.
@@ -34,6 +36,7 @@ func (d Duration) Or(def time.Duration) time.Duration {
 // AMC is the Agent Management Center: this process's, or where the domain's is.
 type AMC struct {
 	Address     string   `yaml:"address"`      // host:port of a remote one, for a gateway without the role
+	AIC         string   `yaml:"aic"`          // of the process at address, as `gatewayd join` found it; empty: any gateway of the domain may be it
 	Deciders    []string `yaml:"deciders"`     // who decides about registrations, in order: token, cel, manual; default token
 	Rules       []Rule   `yaml:"rules"`        // of the decider cel
 	AgentLife   Duration `yaml:"agent_life"`   // of an agent's certificate; 24h, at most that
@@ -98,6 +101,11 @@ func (a *AMC) validate(p *problems, g *Gateway) {
 		p.add("amc.address", "this process has the role amc itself: remove the address, or the role")
 	case a.Address != "":
 		p.hostPort("amc.address", a.Address)
+	}
+	if a.AIC != "" && a.Address == "" {
+		p.add("amc.aic", "it is of the AMC at amc.address, and there is none")
+	} else if id, err := aic.Parse(a.AIC); a.AIC != "" && (err != nil || string(id) != a.AIC) {
+		p.add("amc.aic", "%q is no identity code in upper case", a.AIC)
 	}
 	for i, d := range a.Deciders {
 		if !slices.Contains(deciders, d) || slices.Contains(a.Deciders[:i], d) {

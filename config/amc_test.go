@@ -32,6 +32,8 @@ amc:
 		"unknown role":             {"roles: [king]\n", "gateway, amc"},
 		"a gateway without an AMC": {"roles: [gateway]\n", "amc.address"},
 		"an AMC with an address":   {"amc: {address: \"h:1\"}\n", "remove the address"},
+		"an AIC without an AMC":    {"amc: {aic: 2.999.1.1.1.1.1.1.1.10GC}\n", "amc.aic"},
+		"an AIC that is none":      {"roles: [gateway]\namc: {address: \"h:1\", aic: doctor}\n", "amc.aic"},
 		"places that are not http": {"amc: {pki_url: \"https://x\"}\n", "amc.pki_url"},
 		"a salt that is none":      {"aic: {prefix: 2.999.1.1, arsp: A1, salt: \"1234\", known_salts: {\"2.999.1.1.1.B\": \"1\"}}\n", "known_salts"},
 		"an unknown key in a rule": {"amc: {deciders: [cel], rules: [{nam: x}]}\n", `did you mean "name"`},

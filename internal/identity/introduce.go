@@ -44,7 +44,7 @@ func (t *Trust) introduce(raw []byte, by string, patterns []string, ask bool) (c
 		held, err = t.hold(a)
 		return false, held, err
 	}
-	if waits := t.pending[a.Domain]; waits != nil && waits.Fingerprint != a.Fingerprint {
+	if waits := t.pending[a.Domain]; waits != nil && !sameLine(waits, a) {
 		return false, false, t.disagree(waits, a)
 	}
 	changed, err = t.accept(a)
@@ -59,7 +59,7 @@ func (t *Trust) introduceAgain(held, a *Accepted) (changed bool, err error) {
 		return false, nil // own and configured bundles are the operator's word
 	case slices.Equal(held.By, a.By) && held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
 		return false, frame.Errorf(frame.TrustDenied, "bundle of %s: %s contradicts itself", a.Domain, by)
-	case held.Fingerprint != a.Fingerprint && !slices.Contains(held.By, by), held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
+	case !sameLine(held, a) && !slices.Contains(held.By, by), held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
 		t.disputed[a.Domain] = append(slices.Clone(held.By), by)
 		t.drop(a.Domain)
 		return true, frame.Errorf(frame.TrustDenied, "bundle of %s: %s and %s differ, neither is believed: configure it by hand", a.Domain, strings.Join(held.By, ", "), by)
@@ -79,6 +79,15 @@ func (t *Trust) introduceAgain(held, a *Accepted) (changed bool, err error) {
 		a.By = append(slices.Clone(held.By), by)
 	}
 	return t.accept(a)
+}
+
+// sameLine says whether two bundles of one domain are of one signer, or the younger is signed under a key that the older names: keys
+// are replaced every month, and introducers do not hear of it at one moment.
+func sameLine(x, y *Accepted) bool {
+	if y.Seq < x.Seq {
+		x, y = y, x
+	}
+	return x.Fingerprint == y.Fingerprint || succeeds(x, y) == nil
 }
 
 // accept believes an introduction; the caller holds the lock.

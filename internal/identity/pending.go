@@ -28,7 +28,7 @@ func (t *Trust) hold(a *Accepted) (held bool, err error) {
 	case old == nil && len(t.pending) >= maxPending:
 		return false, frame.Errorf(frame.LimitExceeded, "bundle of %s: %d introductions wait for approval already", a.Domain, maxPending)
 	case old == nil:
-	case old.Fingerprint != a.Fingerprint, old.Seq == a.Seq && !bytes.Equal(old.Raw, a.Raw):
+	case !sameLine(old, a), old.Seq == a.Seq && !bytes.Equal(old.Raw, a.Raw):
 		return false, t.disagree(old, a)
 	case a.Seq <= old.Seq:
 		if !slices.Contains(old.By, by) {

@@ -48,6 +48,7 @@ const (
 	StatusHomeGrace      = 4 * time.Hour   // the same inside a domain, where credentials are short
 	statusSkew           = 120 * time.Second
 	maxStatusesOfForeign = 1 << 18 // entries of all issuers together
+	statusShare          = 256     // entries that one issuer may have in any case: others cannot fill what is kept against it
 )
 
 // StatusEntry says how one agent or one certificate stands.

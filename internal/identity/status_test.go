@@ -13,6 +13,27 @@ func suspended(id string) identity.StatusEntry {
 	return identity.StatusEntry{Subject: id, State: identity.Suspended, Since: 1, Reason: identity.ReasonHold}
 }
 
+// When others have filled what is kept, an issuer's list of a common size still counts: else its domain would be cut off.
+func TestOthersCannotFillAgainstAnIssuer(t *testing.T) {
+	home, far := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "far.example", "F1")
+	s := identity.NewStatuses(home.Trust(t, far), time.Now)
+	s.Fill()
+	var entries []identity.StatusEntry
+	for range identity.StatusShare {
+		entries = append(entries, identity.StatusEntry{Subject: string(far.AIC(t)), State: identity.Revoked})
+	}
+	if c, err := s.Apply(far.Status(t, 1, time.Now(), entries...)); err != nil || !c.New {
+		t.Errorf("%d entries: %+v, %v", len(entries), c, err)
+	}
+	entries = append(entries, identity.StatusEntry{Subject: string(far.AIC(t)), State: identity.Revoked})
+	if _, err := s.Apply(far.Status(t, 2, time.Now(), entries...)); frame.CodeOf(err) != frame.LimitExceeded {
+		t.Errorf("%d entries: %v", len(entries), err)
+	}
+	if c, err := s.Apply(far.Status(t, 3, time.Now(), entries[1:]...)); err != nil || !c.New {
+		t.Errorf("no more than before: %v", err)
+	}
+}
+
 func TestStatusesFollowTheNewestList(t *testing.T) {
 	home, peer := identitytest.New(t, "home.example", "A"), identitytest.New(t, "peer.example", "B")
 	now := time.Now()

@@ -96,7 +96,7 @@ func (s *Statuses) Apply(raw []byte) (StatusChange, error) {
 		}
 	}
 	total := s.entries - len(held.bad) + len(next)
-	if total > maxStatusesOfForeign && s.trust.DomainOf(l.Issuer) != s.trust.Own().Domain {
+	if total > maxStatusesOfForeign && len(next) > max(statusShare, len(held.bad)) && s.trust.DomainOf(l.Issuer) != s.trust.Own().Domain {
 		held.parts, held.signed = nil, nil
 		return out, frame.Errorf(frame.LimitExceeded, "%d status entries of all domains, %d are kept", total, maxStatusesOfForeign)
 	}

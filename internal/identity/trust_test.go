@@ -240,6 +240,41 @@ func TestOperatorsCopyMayBeOlder(t *testing.T) {
 	}
 }
 
+// A domain that has replaced the key of its bundles is not disputed because one of its introducers is behind.
+func TestRotationIsNoDispute(t *testing.T) {
+	home, one, two := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "one.example", "B1"), identitytest.New(t, "two.example", "C1")
+	far := identitytest.New(t, "far.example", "F1")
+	older := *far.Bundle
+	next := frame.NewSigner(ed25519.NewKeyFromSeed(make([]byte, 32)))
+	older.Keys = append(older.Keys, identity.NewBundleKey(next, far.Issuer, identity.UseBundle, time.Now(), time.Hour))
+	first := far.SignBundle(t, &older)
+	younger := older
+	younger.Seq++
+	second, err := younger.Sign(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := []string{"*.example"}
+	for what, order := range map[string][2][]byte{"the younger second": {first, second}, "the older second": {second, first}} {
+		trust := home.Trust(t, one, two)
+		trust.Introduce(order[0], "one.example", patterns)
+		if _, err := trust.Introduce(order[1], "two.example", patterns); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if b := trust.Domain("far.example"); b == nil || b.Seq != younger.Seq {
+			t.Errorf("%s: %+v is believed", what, b)
+		}
+		trust = home.Trust(t, one, two)
+		trust.Hold(order[0], "one.example", patterns)
+		if _, held, err := trust.Hold(order[1], "two.example", patterns); err != nil || !held {
+			t.Errorf("%s, held: %v", what, err)
+		}
+		if p := trust.Pending(); len(p) != 1 || p[0].Seq != younger.Seq {
+			t.Errorf("%s: %+v waits", what, p)
+		}
+	}
+}
+
 func TestIntroducersCannotFillTheMemory(t *testing.T) {
 	home, hub := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "hub.example", "B1")
 	trust := home.Trust(t, hub)

@@ -32,6 +32,8 @@ type fake struct {
 	answer atomic.Value // func(*semreq.Request) *semreq.Response
 	enrol  atomic.Value // func(*arp.Enrol) frame.Message
 
+	registered        atomic.Value // [32]byte, hash of the key of the one agent; empty: any
+	lose              atomic.Bool  // the answer to the next RENEW; its key counts from then on
 	acks              chan arp.OfferAck
 	kept              atomic.Int32  // renewed credentials that the agent has kept
 	refuse            atomic.Uint32 // code with which renewals are refused
@@ -85,7 +87,7 @@ func (f *fake) serve(ctx context.Context, c *endpoint.Conn) {
 			case err != nil:
 				return
 			case t == frame.Renew:
-				s.WriteMessage(5*time.Second, f.renew(payload))
+				s.WriteMessage(5*time.Second, f.renew(s, payload))
 			default:
 				var m arp.Enrol
 				if frame.Unmarshal(payload, &m) != nil {
@@ -99,7 +101,7 @@ func (f *fake) serve(ctx context.Context, c *endpoint.Conn) {
 }
 
 // renew issues a certificate of an hour over the key of the request.
-func (f *fake) renew(payload []byte) frame.Message {
+func (f *fake) renew(s *endpoint.Stream, payload []byte) frame.Message {
 	var m arp.Renew
 	if err := frame.Unmarshal(payload, &m); err != nil {
 		return arp.Refusal(err)
@@ -111,6 +113,15 @@ func (f *fake) renew(payload []byte) frame.Message {
 	if err != nil {
 		return arp.Refusal(err)
 	}
+	if !f.knows(s) {
+		return &arp.Answer{Code: frame.Binding, Msg: "another key"}
+	}
+	if f.lose.Swap(false) {
+		spki, _ := identity.SPKIHash(csr.PublicKey)
+		f.registered.Store(spki)
+		s.Conn().Close(frame.Internal, "")
+		return &arp.Answer{}
+	}
 	chain, err := f.domain.Authority.Issue(pki.Profile{Kind: pki.Agent, AIC: aic.AIC(m.AIC), Life: time.Hour}, csr.PublicKey, time.Now())
 	if err != nil {
 		return arp.Refusal(err)
@@ -118,15 +129,25 @@ func (f *fake) renew(payload []byte) frame.Message {
 	return &arp.Credential{Chain: chain, Bundle: []byte{1}}
 }
 
+// knows says whether a connection is under the key that the agent is registered with.
+func (f *fake) knows(s *endpoint.Stream) bool {
+	spki, known := f.registered.Load().([32]byte)
+	return !known || spki == s.Conn().PeerSPKI()
+}
+
 func (f *fake) control(_ context.Context, s *endpoint.Stream) {
 	var m arp.Attach
 	if s.ReadMessage(5*time.Second, &m) != nil {
 		return
 	}
-	s.WriteMessage(5*time.Second, f.attach.Load().(func(*arp.Attach) *arp.Attached)(&m))
+	if !f.knows(s) {
+		s.WriteMessage(5*time.Second, &arp.Attached{Code: frame.IdentityMismatch})
+		return
+	}
 	f.mu.Lock()
 	f.streams = append(f.streams, s)
-	f.mu.Unlock()
+	f.mu.Unlock() // before the agent knows that it is attached
+	s.WriteMessage(5*time.Second, f.attach.Load().(func(*arp.Attach) *arp.Attached)(&m))
 	for {
 		var ack arp.OfferAck
 		if s.ReadMessage(time.Minute, &ack) != nil {
@@ -511,6 +532,36 @@ func TestReKeyKeepsTheKeyFirst(t *testing.T) {
 	r := f.renewal.Load()
 	if f.nextKept.Load() != 1 || r == nil || !r.ReKey || r.Key == nil {
 		t.Errorf("next key kept %d times, renewal %+v", f.nextKept.Load(), r)
+	}
+}
+
+// An answer to a re-key that is lost leaves the agent neither without its gateway until somebody restarts it, nor without its key.
+func TestLostAnswerToAReKey(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	before, err := c.SPKI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.lose.Store(true)
+	if err := c.ReKey(t.Context()); err == nil {
+		t.Fatal("re-keyed without an answer")
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if ok, _ := c.Attached(); ok {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the agent does not come back")
+		}
+	}
+	after, err := c.SPKI()
+	if err != nil || after == before || after != f.registered.Load() {
+		t.Errorf("the key is %x, %x before, %v", after, before, err)
+	}
+	if err := c.ReKey(t.Context()); err != nil {
+		t.Errorf("the next re-key: %v", err)
 	}
 }
 

@@ -62,7 +62,8 @@ type Client struct {
 
 	certificate atomic.Pointer[tls.Certificate] // the current one
 	grant       atomic.Pointer[[]byte]          // that belongs to its key
-	renewing    sync.Mutex                      // one renewal or re-key at a time
+	renewing    sync.Mutex                      // one renewal or re-key at a time; guards next
+	next        crypto.Signer                   // of a re-key of which it is not known whether the gateway has taken it, nil for none
 	switching   chan struct{}                   // holds a value when a renewed certificate waits to be attached with
 
 	mu      sync.Mutex // guards the rest
@@ -83,7 +84,7 @@ type link struct {
 
 // New makes a client; it does nothing before Run.
 func New(cfg Config) (*Client, error) {
-	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1), since: time.Now()}
+	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1), since: time.Now(), next: cfg.NextKey}
 	c.certificate.Store(&cfg.Certificate)
 	c.grant.Store(&cfg.Grant)
 	_, err := rand.Read(c.boot[:])
@@ -97,9 +98,6 @@ func (c *Client) Certificate() tls.Certificate { return *c.certificate.Load() }
 func (c *Client) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	if c.cfg.NextKey != nil {
-		c.finishReKey(ctx)
-	}
 	running.Go(func() { c.keepFresh(ctx) })
 	wait := backoffMin
 	for ctx.Err() == nil {
@@ -108,6 +106,7 @@ func (c *Client) Run(ctx context.Context) {
 		case <-c.switching: // what is established now uses the newest credential anyway
 		default:
 		}
+		c.finishReKey(ctx)
 		l, err := c.establish(ctx)
 		if err == nil {
 			ended := make(chan error, 1)
@@ -382,7 +381,7 @@ func (c *Client) Resolve(ctx context.Context, r *semreq.Request) (*semreq.Respon
 	limited, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	out, err := c.ask(limited, r)
-	if frame.CodeOf(err) == frame.UpstreamFailed && c.WaitAttached(limited) == nil {
+	for tries := 0; tries < 2 && frame.CodeOf(err) == frame.UpstreamFailed && c.WaitAttached(limited) == nil; tries++ { // the first may meet the end of the same connection
 		again := *r
 		left := time.Until(began.Add(budget)) - readSlack // as much as the caller still waits for an answer
 		again.BudgetMS = uint64(max(left.Milliseconds(), 1))
@@ -406,6 +405,9 @@ func (c *Client) ask(ctx context.Context, r *semreq.Request) (*semreq.Response, 
 	}
 	s, err := l.conn.Open(ctx, frame.StreamRequest)
 	if err != nil {
+		if ctx.Err() == nil { // it has ended, and has not said so everywhere yet: nobody shall wait for it to be used
+			l.conn.Close(frame.OK, "")
+		}
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { s.Reset(frame.Cancelled) })

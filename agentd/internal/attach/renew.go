@@ -102,6 +102,9 @@ func (c *Client) renew(ctx context.Context) error {
 	defer c.renewing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewTime)
 	defer cancel()
+	if c.next != nil {
+		return c.settle(ctx)
+	}
 	current := c.Certificate()
 	conn, done, err := c.connForRenewal(ctx)
 	if err != nil {
@@ -118,6 +121,15 @@ func (c *Client) ReKey(ctx context.Context) error {
 	defer c.renewing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewTime)
 	defer cancel()
+	if c.next != nil { // its key is in the one place for it
+		before := c.next
+		if err := c.settle(ctx); err != nil {
+			return fmt.Errorf("finish the re-key that was cut short: %w", err)
+		}
+		if c.Certificate().PrivateKey == before {
+			return nil
+		}
+	}
 	l := c.current()
 	if l == nil {
 		_, err := c.Attached()
@@ -130,24 +142,46 @@ func (c *Client) ReKey(ctx context.Context) error {
 	if err := c.cfg.KeepNext(key); err != nil { // an answer that a crash loses is asked for again with it
 		return fmt.Errorf("keep the next key: %w", err)
 	}
+	c.next = key
 	return c.renewOver(ctx, l.conn, key, true)
 }
 
-// finishReKey asks again for what a crash may have lost: whether the gateway has taken the next key is for it to say.
+// finishReKey asks again for what a crash, or an answer that was lost, has left open.
 func (c *Client) finishReKey(ctx context.Context) {
-	c.renewing.Lock()
+	if !c.renewing.TryLock() { // whoever holds it settles it first too, and attaching need not wait for that
+		return
+	}
 	defer c.renewing.Unlock()
+	if c.next == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, renewTime)
 	defer cancel()
-	conn, err := c.dialWith(ctx, c.cfg.NextKey)
-	if err == nil {
-		err = c.renewOver(ctx, conn, c.cfg.NextKey, true)
-		conn.Close(frame.OK, "")
+	c.log.Info("re-key that was cut short", "err", c.settle(ctx))
+}
+
+// settle finds out whether the gateway has taken the next key, which is for it to say: until then neither key may be given up. Where
+// it has not, the old one is renewed: the AMC may have heard of the next one, and counts the certificate held as superseded.
+func (c *Client) settle(ctx context.Context) error {
+	err := c.renewProved(ctx, c.next, true)
+	if frame.CodeOf(err) != frame.Binding {
+		return err
 	}
-	if frame.CodeOf(err) == frame.Binding { // it never came to that: the old key is the agent's
-		err = c.cfg.KeepNext(nil)
+	if err := c.cfg.KeepNext(nil); err != nil {
+		return err
 	}
-	c.log.Info("re-key that was cut short", "err", err)
+	c.next = nil
+	return c.renewProved(ctx, c.Certificate().PrivateKey.(crypto.Signer), false)
+}
+
+// renewProved renews on a connection that proves the key alone.
+func (c *Client) renewProved(ctx context.Context, key crypto.Signer, reKey bool) error {
+	conn, err := c.dialWith(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(frame.OK, "")
+	return c.renewOver(ctx, conn, key, reKey)
 }
 
 func (c *Client) renewOver(ctx context.Context, conn *endpoint.Conn, key crypto.Signer, reKey bool) error {
@@ -172,6 +206,9 @@ func (c *Client) renewOver(ctx context.Context, conn *endpoint.Conn, key crypto.
 	c.certificate.Store(&next)
 	if err := c.cfg.Renewed(Renewal{Key: key, Chain: m.Chain, Grant: m.Grant, ReKey: reKey}); err != nil {
 		c.log.Error("renewed credential not kept: it is lost with this process", "err", err)
+	}
+	if reKey {
+		c.next = nil
 	}
 	select {
 	case c.switching <- struct{}{}:

@@ -6,29 +6,30 @@ import (
 	"errors"
 	"time"
 
+	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
-// Join presents a gateway's token to the AMC that the token names, at the first address that answers.
-func Join(ctx context.Context, ep *endpoint.Endpoint, token arp.Token, key crypto.Signer, draft arp.GatewayDraft) (*arp.Enrolled, string, error) {
+// Join presents a gateway's token to the AMC that the token names, at the first address that answers. It says who answered there.
+func Join(ctx context.Context, ep *endpoint.Endpoint, token arp.Token, key crypto.Signer, draft arp.GatewayDraft) (out *arp.Enrolled, address string, amc aic.AIC, err error) {
 	if token.Expired(time.Now()) {
-		return nil, "", frame.Errorf(frame.TokenExpired, "enrolment token expired at %s: ask the AMC's operator for a new one",
+		return nil, "", "", frame.Errorf(frame.TokenExpired, "enrolment token expired at %s: ask the AMC's operator for a new one",
 			time.Unix(int64(token.Exp), 0).UTC().Format(time.RFC3339))
 	}
 	self, err := identity.SelfSigned(key)
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
 	csr, err := identity.NewCSR(key)
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
 	raw, err := frame.Marshal(draft)
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
 	cred := endpoint.Credentials{Certificate: self, Verify: identity.VerifyPinned([32]byte(token.GatewayPK), time.Now)}
 	ctx, cancel := context.WithTimeout(ctx, 2*askTime)
@@ -40,10 +41,12 @@ func Join(ctx context.Context, ep *endpoint.Endpoint, token arp.Token, key crypt
 			errs = append(errs, err)
 			continue
 		}
-		out := new(arp.Enrolled)
-		_, err = exchange(ctx, conn, &arp.Enrol{Secret: token.Secret, CSR: csr, Draft: raw, DraftKind: arp.DraftGateway}, frame.Enrolled, out)
+		out = new(arp.Enrolled)
+		if amc, err = identity.AICOf(conn.PeerLeaf()); err == nil { // the token pins its key
+			_, err = exchange(ctx, conn, &arp.Enrol{Secret: token.Secret, CSR: csr, Draft: raw, DraftKind: arp.DraftGateway}, frame.Enrolled, out)
+		}
 		conn.Close(frame.OK, "")
-		return out, a.String(), err
+		return out, a.String(), amc, err
 	}
-	return nil, "", frame.Errorf(frame.UpstreamFailed, "no AMC of the token answers: %w", errors.Join(errs...))
+	return nil, "", "", frame.Errorf(frame.UpstreamFailed, "no AMC of the token answers: %w", errors.Join(errs...))
 }

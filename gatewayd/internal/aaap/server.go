@@ -25,6 +25,7 @@ type Authority interface {
 	AuthoriseGateway(ctx context.Context, q *arp.AuthzRequest, dnsNames []string) (*arp.AuthzResponse, error)
 	Check(ctx context.Context, tokenHash []byte, spki [32]byte) error
 	Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Credential, error)
+	IssueLate(ctx context.Context, m *arp.Renew) (*arp.Credential, error)
 	Withdraw(ctx context.Context, gateway string, m *arp.Deregister) error
 }
 
@@ -108,8 +109,25 @@ func (s *Server) Serve(ctx context.Context, c *endpoint.Conn, gateway string) {
 	defer expired.Stop()
 	c.Serve(ctx, endpoint.Handlers{
 		frame.StreamControl:      func(ctx context.Context, st *endpoint.Stream) { s.control(ctx, c, st, gateway) },
-		frame.StreamRegistration: func(ctx context.Context, st *endpoint.Stream) { s.question(ctx, st, gateway) },
+		frame.StreamRegistration: func(ctx context.Context, st *endpoint.Stream) { s.question(ctx, c, st, gateway) },
 	})
+}
+
+// standing says whether the gateway of a connection is in good standing now.
+func (s *Server) standing(c *endpoint.Conn, gateway string) error {
+	return s.cfg.Statuses.Check(gateway, identity.Serial(c.PeerLeaf()))
+}
+
+// Review closes the connections of gateways that are suspended or revoked now.
+func (s *Server) Review() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		if err := s.standing(l.conn, l.aic); err != nil {
+			s.cfg.Log.Warn("gateway is cut off", "gateway", l.aic, "err", err)
+			l.conn.Close(frame.CertStatus, "certificate is suspended or revoked")
+		}
+	}
 }
 
 func (s *Server) control(ctx context.Context, c *endpoint.Conn, st *endpoint.Stream, gateway string) {
@@ -134,6 +152,10 @@ func (s *Server) control(ctx context.Context, c *endpoint.Conn, st *endpoint.Str
 		return
 	}
 	defer s.leave(l)
+	if s.standing(c, gateway) != nil { // changed since the handshake: [Server.Review] came too early
+		c.Close(frame.CertStatus, "certificate is suspended or revoked")
+		return
+	}
 	s.greet(l, m.Trust)
 	s.cfg.Log.Info("gateway attached to the AMC", "gateway", gateway, "remote", c.RemoteAddr().String())
 	var writer sync.WaitGroup
@@ -215,13 +237,16 @@ func (s *Server) greet(l *member, held []arp.TrustHeld) {
 }
 
 // question answers the one frame of a registration stream of a gateway.
-func (s *Server) question(ctx context.Context, st *endpoint.Stream, gateway string) {
+func (s *Server) question(ctx context.Context, c *endpoint.Conn, st *endpoint.Stream, gateway string) {
 	t, payload, err := st.ReadFrame(readTime)
 	if err != nil {
 		st.Reset(frame.CodeOf(err))
 		return
 	}
-	answer, err := s.answer(ctx, t, payload, gateway)
+	var answer frame.Message
+	if err = s.standing(c, gateway); err == nil { // it may have changed since the handshake
+		answer, err = s.answer(ctx, t, payload, gateway)
+	}
 	if code := frame.CodeOf(err); code == frame.Malformed || code == frame.UnexpectedFrame {
 		st.Reset(code)
 		return
@@ -360,10 +385,7 @@ func (s *Server) RenewLate(ctx context.Context, proved [32]byte, m *arp.Renew) (
 	if spki, err := identity.SPKIHash(csr.PublicKey); err != nil || spki != proved {
 		return nil, frame.Errorf(frame.Binding, "the certificate of %s is over: only the key that it had can renew it", m.AIC)
 	}
-	if len(m.JTI) > 0 {
-		return nil, frame.Errorf(frame.ReqInvalid, "a renewal names no grant")
-	}
-	return s.cfg.AMC.Issue(ctx, m.AIC, m)
+	return s.cfg.AMC.IssueLate(ctx, m)
 }
 
 func (s *Server) parseDraft(raw []byte) (*arp.GatewayDraft, error) {

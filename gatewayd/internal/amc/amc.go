@@ -84,7 +84,9 @@ type AMC struct {
 	cfg   Config
 	certs certs
 
-	mu  sync.Mutex        // guards the rest; held while a status list is made, never across a transaction
+	setting sync.Mutex // one change of a state at a time, in the records and in bad
+
+	mu  sync.Mutex        // guards the rest; held while a status list is made
 	bad map[string]*agent // who is suspended or revoked, by AIC
 	old map[string]supers // superseded certificates, by serial number
 	seq uint64            // of the newest status list
@@ -182,7 +184,7 @@ func (g *agent) newest() *certificate {
 // very member itself.
 func (g *agent) isOf(gateway, id string) bool { return g.Gateway == gateway || gateway == id }
 
-// maxCerts is how many certificates of one agent are remembered at once; more are not alive at once by any renewal that is due.
+// maxCerts is how many certificates of one agent are alive at once: all are remembered, for CRL, OCSP and the status list.
 const maxCerts = 32
 
 func getAgent(tx Tx, id string) (*agent, error) {

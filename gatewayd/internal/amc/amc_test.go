@@ -6,6 +6,8 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -216,6 +218,23 @@ func TestGrantIsUsedForOneAgentOnce(t *testing.T) {
 	wantCode(t, "a second agent for an AIC after a restart", err, frame.Binding)
 }
 
+// A gateway proposes the codes of an AIC: it cannot have those of the AMC itself, or of the gateway beside it, certified for a key
+// of its own.
+func TestDomainsOwnCodesAreNotIssued(t *testing.T) {
+	c := newCenter(t, TokenRules{})
+	for _, id := range []aic.AIC{c.domain.Issuer, c.domain.Gateway} {
+		a := newApplicant(t)
+		q := c.request(a, c.token(TokenOptions{}))
+		q.Vendor, q.Ontology = id.Codes()
+		r, err := c.Authorise(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(id), CSR: a.csr, JTI: c.grant(r).JTI})
+		wantCode(t, "an agent's certificate for "+string(id), err, frame.Binding)
+	}
+}
+
 func TestRenewalKeepsItsTimes(t *testing.T) {
 	c := newCenter(t, TokenRules{})
 	a, id := c.enrolled("E1")
@@ -269,6 +288,54 @@ func (c *center) list() *identity.StatusList {
 		c.t.Fatal(err)
 	}
 	return l
+}
+
+// One agent cannot fill the status list with its superseded certificates, nor push one out of what is remembered.
+func TestCertificatesOfOneAgentAreBounded(t *testing.T) {
+	c := newCenter(t, TokenRules{})
+	_, id := c.enrolled("E1")
+	var err error
+	n := 1
+	for ; n < 2*maxCerts && err == nil; n++ {
+		_, err = c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(id), CSR: newApplicant(t).csr})
+	}
+	wantCode(t, "certificates without end", err, frame.RateLimited)
+	if n != maxCerts+1 {
+		t.Errorf("refused at certificate %d", n)
+	}
+	if known := len(c.AMC.certs.by); known != maxCerts {
+		t.Errorf("%d certificates are remembered", known)
+	}
+	c.now = c.now.Add(c.Life() + time.Hour)
+	c.old["0123456789abcdef"] = supers{notAfter: 1 << 40}
+	if err := c.renewList(t.Context()); err != nil || len(c.old) != 1 {
+		t.Errorf("%d superseded certificates when all but one have ended, %v", len(c.old), err)
+	}
+}
+
+// More than a list takes does not keep it from being made: agents stay in it, the revoked before all.
+func TestStatusListThatOverflows(t *testing.T) {
+	c := newCenter(t, TokenRules{})
+	_, id := c.enrolled("E1")
+	if err := c.Revoke(t.Context(), string(id), 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	for n := range maxListed {
+		c.old[fmt.Sprintf("%016d", n)] = supers{notAfter: 1 << 40}
+		c.bad[string(c.id(fmt.Sprint("S", n)))] = &agent{State: identity.Suspended}
+	}
+	if err := c.renewList(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := identity.NewStatuses(c.domain.Trust(t), func() time.Time { return c.now })
+	for _, raw := range c.lists {
+		if _, err := s.Apply(raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Of(string(id)) != identity.Revoked {
+		t.Errorf("%s is %v by the list", id, s.Of(string(id)))
+	}
 }
 
 func TestStatusFollowsTheOperator(t *testing.T) {
@@ -325,6 +392,27 @@ func TestStatusFollowsTheOperator(t *testing.T) {
 }
 
 // A decision that the audit log does not hold is not given out.
+// Words that are cut stay text: a record that cannot be read would keep the AMC from ever starting again.
+func TestLongWordsAreCutToText(t *testing.T) {
+	c := newCenter(t, TokenRules{}, NewManual())
+	long := strings.Repeat("a", maxWhy-1) + "ü"
+	_, id := c.enrolled("E1")
+	if err := c.Withdraw(t.Context(), string(c.domain.Gateway), &arp.Deregister{AIC: string(id), Reason: long}); err != nil {
+		t.Error(err)
+	}
+	r, err := c.Authorise(t.Context(), c.request(newApplicant(t), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Refuse(t.Context(), hex.EncodeToString(r.PendingID), long); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.OpenRequests(); err != nil {
+		t.Error(err)
+	}
+	c.open()
+}
+
 func TestNoGrantWithoutAuditRecord(t *testing.T) {
 	c := newCenter(t, TokenRules{})
 	hash := c.token(TokenOptions{})
@@ -385,6 +473,29 @@ func TestRulesDecide(t *testing.T) {
 	wantCode(t, "a rule that costs too much", err, frame.PolicyDenied)
 }
 
+// A rule that is true of everybody, meant for agents, makes nobody a gateway: only a token for gateways does, once.
+func TestRulesMakeNoGateway(t *testing.T) {
+	rules, err := NewCELRules([]Rule{
+		{Name: "nobody from there", When: `request.address == "192.0.2.9/32"`, Deny: true},
+		{Name: "office", When: `request.address.startsWith("192.0.2.")`, Allow: []string{policy.ScopeDiscover}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCenter(t, rules, TokenRules{})
+	ask := func(hash []byte, from string) error {
+		q := c.request(newApplicant(t), hash)
+		q.Attributes.Address = from
+		_, err := c.AuthoriseGateway(t.Context(), q, nil)
+		return err
+	}
+	wantCode(t, "with an agent's token", ask(c.token(TokenOptions{}), "192.0.2.1/32"), frame.TokenInvalid)
+	hash := c.token(TokenOptions{Class: ClassGateway})
+	wantCode(t, "from where a rule refuses it", ask(hash, "192.0.2.9/32"), frame.PolicyDenied)
+	wantCode(t, "with a gateway's token", ask(hash, "192.0.2.1/32"), frame.OK)
+	wantCode(t, "with the same once more", ask(hash, "192.0.2.1/32"), frame.TokenReplayed)
+}
+
 func TestPersonDecides(t *testing.T) {
 	c := newCenter(t, TokenRules{}, NewManual())
 	a := newApplicant(t)
@@ -433,6 +544,40 @@ func TestPersonDecides(t *testing.T) {
 	_ = r
 }
 
+// An approval is of the provider and the skills that the operator saw.
+func TestApprovalIsOfWhatWasAsked(t *testing.T) {
+	c := newCenter(t, NewManual())
+	a := newApplicant(t)
+	r, err := c.Authorise(t.Context(), c.request(a, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Approve(t.Context(), hex.EncodeToString(r.PendingID), nil); err != nil {
+		t.Fatal(err)
+	}
+	bank := c.request(a, nil)
+	bank.Attributes.Organization = "Bank"
+	_, err = c.Authorise(t.Context(), bank)
+	wantCode(t, "as another provider", err, frame.Binding)
+	more := c.request(a, nil)
+	more.Skills = append(more.Skills, "pay")
+	_, err = c.Authorise(t.Context(), more)
+	wantCode(t, "with a skill more", err, frame.Binding)
+	moved := c.request(a, nil)
+	moved.Attributes.Address = "198.51.100.1/32"
+	done, err := c.Authorise(t.Context(), moved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := c.id("E1")
+	if _, err := c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(id), CSR: a.csr, JTI: c.grant(done).JTI}); err != nil {
+		t.Fatal(err)
+	}
+	bank.AIC = string(id)
+	_, err = c.Authorise(t.Context(), bank)
+	wantCode(t, "as another provider when it is registered", err, frame.PolicyDenied)
+}
+
 func TestPendingRequestsAreBounded(t *testing.T) {
 	c := newCenter(t, NewManual())
 	ask := func(address string) error {
@@ -461,6 +606,11 @@ func TestPendingRequestsAreBounded(t *testing.T) {
 		t.Errorf("a day later %d are open, %v", len(open), err)
 	}
 	wantCode(t, "when the others have ended", ask("192.0.2.1/32"), frame.OK)
+	for range maxPendingAddress - 1 {
+		wantCode(t, "a request", ask("192.0.2.1/32"), frame.OK)
+	}
+	c.now = c.now.Add(pendingLife + time.Second)
+	wantCode(t, "when they have ended and nobody has looked", ask("192.0.2.1/32"), frame.OK)
 }
 
 func TestPurgeTakesWhatHasEnded(t *testing.T) {

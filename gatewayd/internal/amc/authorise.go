@@ -217,6 +217,8 @@ func (a *AMC) ask(tx Tx, q *Question) (Verdict, string, error) {
 			return v, d.Name(), err
 		case v.Kind == Deny:
 			return v, d.Name(), frame.Errorf(frame.PolicyDenied, "the domain's rules refuse this registration: %s", v.Reason)
+		case v.Kind == Allow && q.Class == ClassGateway && d.Name() != (TokenRules{}).Name():
+			continue // rules may refuse a gateway; but a token for gateways alone admits one, and is used up by it
 		case v.Kind != NoOpinion:
 			return v, d.Name(), nil
 		}
@@ -228,6 +230,9 @@ func (a *AMC) ask(tx Tx, q *Question) (Verdict, string, error) {
 		}
 		if uint64(q.Now.Unix()) > g.GrantExp {
 			return Verdict{}, "", frame.Errorf(frame.Expired, "the grant of %s has ended: it needs a new enrolment", q.AIC)
+		}
+		if was := g.Attributes; g.Decider == manualName && (was.Organization != q.Attributes.Organization || was.Country != q.Attributes.Country) {
+			return Verdict{}, "", frame.Errorf(frame.PolicyDenied, "an operator has approved %s of %q: an agent of another provider needs a new enrolment", q.AIC, was.Organization)
 		}
 		return Verdict{Kind: Allow, Scope: g.Scope, Life: time.Unix(int64(g.GrantExp), 0).Sub(q.Now)}, g.Decider, nil
 	}

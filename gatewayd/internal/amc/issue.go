@@ -29,21 +29,40 @@ type order struct {
 	csr     *x509.CertificateRequest
 	gateway string
 	jti     []byte // first issue
+	late    bool   // nothing but the key of csr was proved
+	named   bool   // of a first issue: the domain's bundle has a member of this AIC already
 }
 
 // Issue implements Center. A first issue names an unused grant, or one that was used for the same AIC; any other is a renewal.
 // Codes: 63 the grant is for something else, 68 suspended or revoked, 26 too late, 4A.
 func (a *AMC) Issue(ctx context.Context, gateway string, m *arp.Renew) (*arp.Credential, error) {
+	return a.issue(ctx, gateway, m, false)
+}
+
+// IssueLate renews for a member that has proved nothing but the key of its certificate request: only the key that it is registered
+// with will do.
+func (a *AMC) IssueLate(ctx context.Context, m *arp.Renew) (*arp.Credential, error) {
+	if len(m.JTI) > 0 {
+		return nil, frame.Errorf(frame.ReqInvalid, "a renewal names no grant")
+	}
+	return a.issue(ctx, m.AIC, m, true)
+}
+
+func (a *AMC) issue(ctx context.Context, gateway string, m *arp.Renew, late bool) (*arp.Credential, error) {
 	o, err := a.readOrder(gateway, m)
 	if err != nil {
 		return nil, err
 	}
+	o.late = late
 	var kept *agent // as it will be
 	check := func(tx Tx) (err error) {
 		if len(o.jti) > 0 {
 			kept, err = a.firstIssue(tx, o)
 		} else {
 			kept, err = a.nextIssue(tx, o)
+		}
+		if err == nil && kept.alive(a.cfg.Now()) >= maxCerts {
+			err = frame.Errorf(frame.RateLimited, "%s has %d certificates that have not ended: renew at half of their life", o.id, maxCerts)
 		}
 		return err
 	}
@@ -95,8 +114,15 @@ func (a *AMC) readOrder(gateway string, m *arp.Renew) (order, error) {
 	if o.csr, err = identity.ParseCSR(m.CSR); err != nil {
 		return o, err
 	}
-	o.spki, err = identity.SPKIHash(o.csr.PublicKey)
-	return o, err
+	if o.spki, err = identity.SPKIHash(o.csr.PublicKey); err != nil || len(o.jti) == 0 {
+		return o, err
+	}
+	b, err := identity.ParseBundle(a.cfg.Bundle())
+	if err != nil {
+		return o, fmt.Errorf("own bundle: %w", err)
+	}
+	o.named = b.Issuer == string(o.id) || slices.ContainsFunc(b.Keys, func(k identity.BundleKey) bool { return k.Owner == string(o.id) })
+	return o, nil
 }
 
 // firstIssue uses a grant up.
@@ -122,6 +148,8 @@ func (a *AMC) firstIssue(tx Tx, o order) (*agent, error) {
 	}
 	held, err := getAgent(tx, string(o.id))
 	switch {
+	case frame.CodeOf(err) == frame.NotFound && o.named: // this AMC itself, or the gateway beside it: they have no record
+		return nil, frame.Errorf(frame.Binding, "%s is a member of the domain already: an AIC is never issued twice", o.id)
 	case frame.CodeOf(err) == frame.NotFound:
 	case err != nil:
 		return nil, err
@@ -163,6 +191,8 @@ func (a *AMC) nextIssue(tx Tx, o order) (*agent, error) {
 		return nil, frame.Errorf(frame.Revoked, "%s is revoked for good: it needs a new enrolment", o.id)
 	case now.After(end.Add(renewLate)):
 		return nil, frame.Errorf(frame.Expired, "the certificate of %s ended at %s, more than 30 days ago: it needs a new enrolment with a new token", o.id, end.UTC().Format(time.RFC3339))
+	case o.late && string(g.SPKI) != string(o.spki[:]):
+		return nil, frame.Errorf(frame.Binding, "%s is registered with another key", o.id)
 	case now.After(end) && string(g.SPKI) != string(o.spki[:]):
 		return nil, frame.Errorf(frame.Binding, "the certificate of %s ended at %s: only the key that it had can renew it", o.id, end.UTC().Format(time.RFC3339))
 	}
@@ -192,6 +222,16 @@ func (a *AMC) grantAgain(ctx context.Context, o order, g *agent) error {
 	return err
 }
 
+// alive counts the certificates that have not ended.
+func (g *agent) alive(now time.Time) (n int) {
+	for _, c := range g.Certs {
+		if c.NotAfter >= uint64(now.Unix()) {
+			n++
+		}
+	}
+	return n
+}
+
 // add remembers a certificate. A new key makes the certificates of the old one void.
 func (g *agent) add(c certificate, spki [32]byte, now time.Time) (reKeyed bool) {
 	if reKeyed = string(g.SPKI) != string(spki[:]); reKeyed {
@@ -201,9 +241,6 @@ func (g *agent) add(c certificate, spki [32]byte, now time.Time) (reKeyed bool) 
 		g.SPKI = spki[:]
 	}
 	g.Certs = slices.DeleteFunc(g.Certs, func(c certificate) bool { return c.NotAfter < uint64(now.Unix()) })
-	if len(g.Certs) >= maxCerts {
-		g.Certs = g.Certs[1:]
-	}
 	g.Certs = append(g.Certs, c)
 	return reKeyed
 }

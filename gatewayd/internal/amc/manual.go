@@ -43,14 +43,22 @@ type pending struct {
 // approves or denies it. A request is named by its key, so that asking again makes no second one.
 type Manual struct {
 	mu   sync.Mutex // guards open
-	open map[string]string
+	open map[string]waiting
+}
+
+// waiting is a request as the bounds see it.
+type waiting struct {
+	address string
+	until   time.Time
 }
 
 // NewManual makes the decider; OpenRequests tells it what waits already.
-func NewManual() *Manual { return &Manual{open: map[string]string{}} }
+func NewManual() *Manual { return &Manual{open: map[string]waiting{}} }
+
+const manualName = "manual"
 
 // Name implements Decider.
-func (*Manual) Name() string { return "manual" }
+func (*Manual) Name() string { return manualName }
 
 func pendingID(q *arp.AuthzRequest) []byte {
 	sum := sha256.Sum256(slices.Concat([]byte("pending\x00"), q.SPKI, []byte(q.GW)))
@@ -75,6 +83,10 @@ func (m *Manual) Decide(tx Tx, q *Question) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
+	if !p.same(q) {
+		return Verdict{}, frame.Errorf(frame.Binding, "the request that waits, or was approved, is of the agent %q of %q with other skills or another provider: "+
+			"enrol with what was asked for then, or with another key", p.Attributes.Name, p.Attributes.Organization)
+	}
 	switch p.Verdict {
 	case Allow:
 		v := Verdict{Kind: Allow, Scope: p.Granted, JTI: p.JTI}
@@ -90,6 +102,14 @@ func (m *Manual) Decide(tx Tx, q *Question) (Verdict, error) {
 	return v, nil
 }
 
+// same says whether a request is still the one that a person sees, or has seen: an approval is of one provider with its skills. The
+// address may change.
+func (p *pending) same(q *Question) bool {
+	was, is := p.Attributes, q.Attributes
+	was.Address, is.Address = "", ""
+	return was == is && p.Class == q.Class && !slices.ContainsFunc(q.Skills, func(id string) bool { return !slices.Contains(p.Skills, id) })
+}
+
 func waitFor(id []byte) Verdict {
 	return Verdict{
 		Kind: Wait, PendingID: id, RetryAfter: pendingRetry,
@@ -98,7 +118,7 @@ func waitFor(id []byte) Verdict {
 }
 
 func (m *Manual) begin(tx Tx, q *Question, id []byte) (Verdict, error) {
-	if err := m.room(hex.EncodeToString(id), q.Attributes.Address); err != nil {
+	if err := m.room(hex.EncodeToString(id), q.Attributes.Address, q.Now); err != nil {
 		return Verdict{}, err
 	}
 	return waitFor(id), put(tx, pendingName(id), pending{
@@ -106,22 +126,22 @@ func (m *Manual) begin(tx Tx, q *Question, id []byte) (Verdict, error) {
 	})
 }
 
-func (m *Manual) room(id, address string) error {
+func (m *Manual) room(id, address string, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, known := m.open[id]; known {
-		return nil
-	}
 	same := 0
-	for _, a := range m.open {
-		if a == address {
+	for other, w := range m.open {
+		switch {
+		case other == id || now.After(w.until): // nobody has decided about it in time
+			delete(m.open, other)
+		case w.address == address:
 			same++
 		}
 	}
 	if len(m.open) >= maxPending || same >= maxPendingAddress {
 		return frame.Errorf(frame.Overloaded, "%d requests wait for approval, %d of them from %s: try again when some have been decided", len(m.open), same, address)
 	}
-	m.open[id] = address
+	m.open[id] = waiting{address, now.Add(pendingLife)}
 	return nil
 }
 
@@ -131,7 +151,7 @@ func (m *Manual) settled(id string) {
 	delete(m.open, id)
 }
 
-func (m *Manual) set(open map[string]string) {
+func (m *Manual) set(open map[string]waiting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open = open
@@ -163,7 +183,7 @@ type PendingRequest struct {
 // OpenRequests are the requests that wait now.
 func (a *AMC) OpenRequests() ([]PendingRequest, error) {
 	var out []PendingRequest
-	open := map[string]string{}
+	open := map[string]waiting{}
 	now := a.cfg.Now()
 	err := a.cfg.Store.Records(prefixPending, func(name string, value []byte) error {
 		var p pending
@@ -175,7 +195,7 @@ func (a *AMC) OpenRequests() ([]PendingRequest, error) {
 			return nil
 		}
 		id := name[len(prefixPending):]
-		open[id] = p.Attributes.Address
+		open[id] = waiting{p.Attributes.Address, asked.Add(pendingLife)}
 		out = append(out, PendingRequest{
 			ID: id, Gateway: p.GW, SPKI: "sha256:" + hex.EncodeToString(p.SPKI), Attributes: p.Attributes, Scope: p.Scope, Skills: p.Skills, Asked: asked.UTC(),
 		})
@@ -204,7 +224,7 @@ func (a *AMC) Approve(ctx context.Context, id string, scope []string) error {
 
 // Refuse decides a request that waits the other way.
 func (a *AMC) Refuse(ctx context.Context, id, why string) error {
-	return a.settle(ctx, id, func(p *pending) { p.Verdict, p.Why = Deny, why[:min(len(why), maxWhy)] })
+	return a.settle(ctx, id, func(p *pending) { p.Verdict, p.Why = Deny, clip(why) })
 }
 
 func (a *AMC) settle(ctx context.Context, id string, decide func(*pending)) error {

@@ -1,9 +1,12 @@
 package amc
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"agentgw/directory"
@@ -70,6 +73,9 @@ func (a *AMC) Withdraw(ctx context.Context, gateway string, m *arp.Deregister) e
 	return err
 }
 
+// clip cuts an operator's or an agent's words: half a character would make a record that cannot be read again.
+func clip(why string) string { return strings.ToValidUTF8(why[:min(len(why), maxWhy)], "") }
+
 var errAlready = frame.Errorf(frame.State, "it is so already")
 
 // events are the audit kinds of the states.
@@ -78,7 +84,7 @@ var events = map[identity.State]string{identity.Good: KindResumed, identity.Susp
 // set changes an agent's state, and has the new status list out before it returns. It is recorded before it is done: a crash between
 // the two leaves a record without its effect, which nobody has been told of, and never an effect that a restored backup would undo.
 func (a *AMC) set(ctx context.Context, id string, state identity.State, reason uint8, why string) error {
-	why = why[:min(len(why), maxWhy)]
+	why = clip(why)
 	now := a.cfg.Now()
 	var g *agent
 	var before identity.State
@@ -94,6 +100,7 @@ func (a *AMC) set(ctx context.Context, id string, state identity.State, reason u
 		}
 		return nil
 	}
+	a.setting.Lock()
 	err := a.look(ctx, check)
 	if err == nil {
 		err = a.cfg.Audit(ctx, events[state], Changed{AIC: id, Reason: reason, Why: why})
@@ -105,19 +112,22 @@ func (a *AMC) set(ctx context.Context, id string, state identity.State, reason u
 			}
 			g.State, g.Since, g.Reason, g.Why = state, uint64(now.Unix()), reason, why
 			return put(tx, prefixAgent+id, g)
-		}); err != nil && !errors.Is(err, errAlready) { // the last word of the log is what stands
+		}); err != nil { // the last word of the log is what stands
 			err = errors.Join(err, a.cfg.Audit(ctx, events[before], Changed{AIC: id, Why: "the change before could not be kept"}))
 		}
 	}
+	if err == nil {
+		a.mu.Lock()
+		a.note(id, g)
+		a.mu.Unlock()
+	}
+	a.setting.Unlock()
 	if errors.Is(err, errAlready) {
 		return frame.Errorf(frame.State, "%s: %w", id, errAlready)
 	}
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	a.note(id, g)
-	a.mu.Unlock()
 	return a.renewList(ctx)
 }
 
@@ -181,7 +191,11 @@ func (a *AMC) renewList(ctx context.Context) error {
 	return nil
 }
 
-// entries are all that are not good and that anybody could still meet. The caller holds the lock.
+// maxListed is what a status list takes.
+const maxListed = identity.MaxStatusParts * identity.MaxStatusEntries
+
+// entries are all that are not good and that anybody could still meet; where a list does not take them, agents come first, and of
+// them the revoked: gateways hold superseded certificates by the key that they know. The caller holds the lock.
 func (a *AMC) entries(now time.Time) []identity.StatusEntry {
 	unix := uint64(now.Unix())
 	var out []identity.StatusEntry
@@ -195,12 +209,21 @@ func (a *AMC) entries(now time.Time) []identity.StatusEntry {
 		}
 		out = append(out, identity.StatusEntry{Subject: id, State: g.State, Since: g.Since, Reason: g.Reason})
 	}
+	if len(out) > maxListed {
+		slices.SortFunc(out, func(x, y identity.StatusEntry) int { return cmp.Compare(y.State, x.State) })
+		out = out[:maxListed]
+	}
 	for serial, c := range a.old {
 		if unix > c.notAfter {
 			delete(a.old, serial)
 			continue
 		}
-		out = append(out, identity.StatusEntry{Subject: []byte(serial), State: identity.Revoked, Since: c.since, Reason: identity.ReasonSuperseded})
+		if len(out) < maxListed {
+			out = append(out, identity.StatusEntry{Subject: []byte(serial), State: identity.Revoked, Since: c.since, Reason: identity.ReasonSuperseded})
+		}
+	}
+	if n := len(a.bad) + len(a.old); n > maxListed {
+		a.cfg.Log.Error("the status list does not take all that are suspended, revoked or superseded", "known", n, "listed", len(out))
 	}
 	return out
 }

@@ -42,6 +42,7 @@ func TestExplainPeer(t *testing.T) {
 	home.addPeer(hub, PeerOptions{Role: "provider", Addresses: []string{hub.cfg.Listen}, Introduces: []string{"*.example"}})
 	eventually(t, "far.example waits", func() bool { return len(home.app.Status().Pending) == 1 && home.peerState("hub.example").State == "up" })
 
+	eventually(t, "hub's status list", func() bool { return verdict(home.explain("hub.example"), "requests from hub.example").Passes })
 	e := home.explain("hub.example")
 	if e.Kind != "neighbour" || e.Missing != "" || e.Row == nil || e.Row.FirstUse != "ask" || e.Bundle.Source != "configured" || len(e.Pending) != 1 || len(e.Links) != 1 {
 		t.Errorf("the neighbour: %+v", e)

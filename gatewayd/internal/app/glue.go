@@ -52,6 +52,11 @@ func (g glue) Owe(ctx context.Context, id, reason string) error {
 	return g.store.SetMeta(ctx, owedPrefix+id, []byte(reason))
 }
 
+// Paid implements registrar.Directory.
+func (g glue) Paid(ctx context.Context, id string) error {
+	return g.store.SetMeta(ctx, owedPrefix+id, nil)
+}
+
 // records is the store as the AMC sees it.
 type records struct{ *store.Store }
 

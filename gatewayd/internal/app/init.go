@@ -202,7 +202,7 @@ peers_dir: peers.d          # one policy row a peer domain, written by "gatewayd
 roles: [{{range $i, $r := .Roles}}{{if $i}}, {{end}}{{$r}}{{end}}]
 {{- end}}
 {{- if .AMC.Address}}
-amc: {address: "{{.AMC.Address}}"}   # of the domain's Agent Management Center
+amc: {address: "{{.AMC.Address}}", aic: "{{.AMC.AIC}}"}   # of the domain's Agent Management Center
 {{- end}}
 lab: {{.Lab}}                  # true admits loopback and private addresses between agents
 aic:

@@ -73,14 +73,14 @@ func Join(ctx context.Context, o JoinOptions) (*InitResult, error) {
 		defer cancel()
 		ep.Close(ctx)
 	}()
-	done, amc, err := aaap.Join(ctx, ep, token, key, draft)
+	done, address, center, err := aaap.Join(ctx, ep, token, key, draft)
 	if err != nil {
 		return nil, err
 	}
 	if done.Code == frame.Pending {
 		return nil, frame.Errorf(frame.Pending, "request %s waits for approval at the AMC (gatewayd agents approve); run the same command again then", hex.EncodeToString(done.PendingID))
 	}
-	return keepJoin(file, state, amc, o, done)
+	return keepJoin(file, state, config.AMC{Address: address, AIC: string(center)}, o, done)
 }
 
 // joinDraft makes the keys of a gateway, or finds those of a join that was cut short.
@@ -124,7 +124,7 @@ func hostPorts(addrs []string) []arp.HostPort {
 }
 
 // keepJoin writes what the AMC has answered, and the configuration last: with it the gateway is whole.
-func keepJoin(file, state, amc string, o JoinOptions, done *arp.Enrolled) (*InitResult, error) {
+func keepJoin(file, state string, amc config.AMC, o JoinOptions, done *arp.Enrolled) (*InitResult, error) {
 	var codes arp.GatewayCodes
 	if err := frame.Unmarshal(done.ACS, &codes); err != nil {
 		return nil, fmt.Errorf("the AMC's answer: %w", err)
@@ -144,7 +144,7 @@ func keepJoin(file, state, amc string, o JoinOptions, done *arp.Enrolled) (*Init
 	}
 	cfg := config.Gateway{
 		Domain: codes.Domain, StateDir: or(o.StateDir, "state"), Listen: o.Listen, Advertise: o.Advertise, Lab: o.Lab,
-		Roles: []string{config.RoleGateway}, AMC: config.AMC{Address: amc},
+		Roles: []string{config.RoleGateway}, AMC: amc,
 		AIC: config.AIC{Prefix: codes.Prefix, ARSP: codes.ARSP, Vendor: codes.Vendor, Salt: hex.EncodeToString(codes.Salt)},
 	}
 	return &InitResult{

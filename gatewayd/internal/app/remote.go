@@ -13,13 +13,14 @@ import (
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/gatewayd/internal/aaap"
+	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 )
 
 // joinAMC makes the AMC of this gateway the one on another host.
 func (a *app) joinAMC() {
 	a.remote = aaap.NewClient(aaap.ClientConfig{
-		Address: a.cfg.AMC.Address, Gateway: string(a.home.gateway), Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
+		Address: a.cfg.AMC.Address, Gateway: string(a.home.gateway), AMC: a.cfg.AMC.AIC, Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
 		Addresses: hostPorts(a.cfg.Advertise), Status: func(ctx context.Context, raw []byte) { a.takeStatus(ctx, [][]byte{raw}) },
 		Bundle: func(ctx context.Context, raw []byte) {
 			if err := a.takeBundle(ctx, raw); err != nil {
@@ -67,6 +68,9 @@ func (a *app) bundleRenewed(ctx context.Context, raw []byte) error {
 func (a *app) publishKeys(ctx context.Context, gateway aic.AIC, keys []identity.BundleKey) ([]byte, error) {
 	a.turning.Lock()
 	defer a.turning.Unlock()
+	if err := a.nobodyElses(gateway, keys); err != nil {
+		return nil, err
+	}
 	raw, err := a.home.nextBundle(now(), func(b *identity.Bundle) (bool, error) {
 		before := len(b.Keys)
 		b.Keys = slices.DeleteFunc(b.Keys, func(k identity.BundleKey) bool { return k.Owner == string(gateway) })
@@ -83,6 +87,20 @@ func (a *app) publishKeys(ctx context.Context, gateway aic.AIC, keys []identity.
 		return nil, err
 	}
 	return raw, a.bundleRenewed(ctx, raw)
+}
+
+// nobodyElses holds that the keys that a gateway shows are no other member's and no other domain's: a bundle with such a key would
+// be refused by everybody, here too.
+func (a *app) nobodyElses(gateway aic.AIC, keys []identity.BundleKey) error {
+	for _, b := range a.trust.All() {
+		for _, held := range b.Keys {
+			same := func(k identity.BundleKey) bool { return slices.Equal(k.KeyID, held.KeyID) }
+			if held.Owner != string(gateway) && slices.ContainsFunc(keys, same) {
+				return frame.Errorf(frame.Binding, "the key %x is one of %s in %s", held.KeyID, held.Owner, b.Domain)
+			}
+		}
+	}
+	return nil
 }
 
 // turnRemote does what is due with this gateway's keys, which the AMC's bundle publishes.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"agentgw/config"
 	"agentgw/directory"
 	"agentgw/directory/arp"
+	"agentgw/gatewayd/internal/aaap"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -209,6 +211,92 @@ func TestGatewayOfARemoteAMCIsRenewed(t *testing.T) {
 	eventually(t, "attached after a restart", func() bool { ok, _ := g.app.remote.Attached(); return ok })
 }
 
+// A suspended gateway loses its AMC until it is resumed; a revoked one for good, and the domain's bundle names it no more.
+func TestRevokedGatewayIsCutOff(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	id := string(g.app.home.gateway)
+	attached := func() bool { return len(center.app.members.Members()) == 1 }
+	conn, err := center.ep.Dial(t.Context(), center.app.ep.Addr().String(), frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: g.app.home.current(), Verify: func(tls.ConnectionState) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(frame.OK, "")
+	ask := func() frame.Code {
+		s, err := conn.Open(t.Context(), frame.StreamRegistration)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.WriteMessage(time.Second, &arp.Deregister{AIC: "2.999.1.1.NOBODY"}); err != nil {
+			t.Fatal(err)
+		}
+		s.CloseWrite()
+		var a arp.Answer
+		if err := s.ReadMessage(5*time.Second, &a); err != nil {
+			t.Fatal(err)
+		}
+		return a.Code
+	}
+	if code := ask(); code != frame.NotFound {
+		t.Errorf("a gateway in good standing: %v", code)
+	}
+	center.setStanding(id, "suspended")
+	eventually(t, "the suspended gateway gone", func() bool { return !attached() })
+	if code := ask(); code != frame.CertStatus {
+		t.Errorf("a suspended gateway on a connection of before: %v", code)
+	}
+	center.setStanding(id, "good")
+	eventually(t, "the gateway back", attached)
+	center.setStanding(id, "revoked")
+	eventually(t, "the revoked gateway gone", func() bool { return !attached() })
+	eventually(t, "the bundle without it", func() bool { return !center.app.trust.Own().IsGateway(id) })
+}
+
+// A gateway cannot have another's key published as its own: the next bundle would be one that nobody takes.
+func TestGatewayShowsNobodyElsesKeys(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	peer := identitytest.New(t, "peer.example", "P1")
+	if _, err := center.app.trust.Configure(peer.Raw, [32]byte{}); err != nil {
+		t.Fatal(err)
+	}
+	var status identity.BundleKey
+	for _, k := range center.app.trust.Own().Keys {
+		if k.Owner == string(center.app.home.issuer) && k.Use == identity.UseStatus {
+			status = k
+		}
+	}
+	for what, k := range map[string]identity.BundleKey{"of a peer": peer.Bundle.Keys[0], "of the AMC": status} {
+		_, err := g.app.remote.PutKeys(t.Context(), []arp.GatewayKey{{Use: uint8(k.Use), Public: k.Public, NotBefore: k.NotBefore, NotAfter: k.NotAfter}})
+		if frame.CodeOf(err) != frame.Binding {
+			t.Errorf("a key %s: %v", what, err)
+		}
+	}
+	if err := center.app.RotateKeys(t.Context()); err != nil {
+		t.Errorf("the AMC's next bundle: %v", err)
+	}
+}
+
+// A gateway speaks to the AMC that it has joined, and takes no other gateway of its domain for it.
+func TestAnotherGatewayIsNotTheAMC(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	if amc := g.cfg.AMC.AIC; amc != string(center.app.home.gateway) {
+		t.Errorf("joined %q", amc)
+	}
+	other := identity.Peer{AIC: g.app.home.gateway, Bundle: g.app.trust.Own()}
+	c := aaap.NewClient(aaap.ClientConfig{AMC: g.cfg.AMC.AIC})
+	if err := c.Role(other); frame.CodeOf(err) != frame.IdentityMismatch {
+		t.Errorf("another gateway: %v", err)
+	}
+	other.AIC = center.app.home.gateway
+	if err := c.Role(other); err != nil {
+		t.Errorf("the AMC: %v", err)
+	}
+}
+
 func TestJoinRefusals(t *testing.T) {
 	t.Parallel()
 	center, _ := newRemoteDomain(t)
@@ -233,5 +321,44 @@ func TestJoinRefusals(t *testing.T) {
 	}
 	if _, err := Join(t.Context(), JoinOptions{Dir: t.TempDir(), Token: gatewayToken.Token, Listen: "127.0.0.1:0"}); frame.CodeOf(err) != frame.TokenReplayed {
 		t.Errorf("a second gateway with the same token: %v", err)
+	}
+}
+
+// Whoever knows the AIC of a gateway, which every bundle names, and has some key, gets no certificate for it: what comes after the
+// end of a certificate, or pretends to, counts under the key that the gateway has.
+func TestStrangerGetsNoGatewaysCertificate(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	key := identitytest.NewKey(t)
+	self, err := identity.SelfSigned(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := identity.NewCSR(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := center.ep.Dial(t.Context(), center.app.ep.Addr().String(), frame.ALPNControl, "", endpoint.Credentials{
+		Certificate: self, Verify: func(tls.ConnectionState) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(frame.OK, "")
+	s, err := conn.Open(t.Context(), frame.StreamRegistration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WriteMessage(time.Second, &arp.Renew{AIC: string(g.app.home.gateway), CSR: csr}); err != nil {
+		t.Fatal(err)
+	}
+	s.CloseWrite()
+	typ, payload, err := s.ReadFrame(5 * time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a arp.Answer
+	if typ != frame.Answer || frame.Unmarshal(payload, &a) != nil || a.Code != frame.Binding {
+		t.Errorf("a stranger is answered with %v, %v %s", typ, a.Code, a.Msg)
 	}
 }

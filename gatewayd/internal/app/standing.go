@@ -9,6 +9,7 @@ import (
 
 	"agentgw/directory"
 	"agentgw/directory/acs"
+	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/frame"
@@ -90,6 +91,14 @@ func (a *app) standing(ctx context.Context, changes []identity.Standing) {
 		if !away {
 			a.agents.Drop(c.AIC, frame.CertStatus)
 		}
+		if c.State == identity.Revoked && a.members != nil && a.trust.Own().IsGateway(c.AIC) { // what it signs counts no more
+			if _, err := a.publishKeys(ctx, aic.AIC(c.AIC), nil); err != nil {
+				a.log.Error("take the keys of a revoked gateway out of the bundle", "aic", c.AIC, "err", err)
+			}
+		}
+	}
+	if a.members != nil {
+		a.members.Review()
 	}
 	if len(changes) > 0 {
 		a.endSessionsOf(changes)

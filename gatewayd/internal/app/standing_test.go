@@ -2,6 +2,7 @@ package app
 
 import (
 	"crypto"
+	"crypto/x509"
 	"errors"
 	"reflect"
 	"strings"
@@ -150,6 +151,50 @@ func TestReKey(t *testing.T) {
 	}
 }
 
+// A connection of before a re-key can do nothing with the old key.
+func TestReKeyVoidsOlderConnections(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	done, cert := g.mustEnrol()
+	g.age(done.AIC, time.Minute)
+	dial := func() *endpoint.Conn {
+		c, err := g.ep.Dial(t.Context(), g.cfg.Listen, frame.ALPNControl, "", endpoint.Credentials{
+			Certificate: cert, Verify: g.app.trust.Verify(x509.ExtKeyUsageServerAuth, func(identity.Peer) error { return nil }),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	attaching, leaving := dial(), dial()
+	csr, err := identity.NewCSR(identitytest.NewKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.renew(cert, done.AIC, csr); err != nil {
+		t.Fatal(err)
+	}
+	s, err := attaching.Open(t.Context(), frame.StreamControl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WriteMessage(time.Second, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}); err != nil {
+		t.Fatal(err)
+	}
+	var a arp.Attached
+	if err := s.ReadMessage(5*time.Second, &a); err != nil || a.Code != frame.IdentityMismatch {
+		t.Errorf("ATTACH under the old key: %v, %v", a.Code, err)
+	}
+	if s, err = leaving.Open(t.Context(), frame.StreamRegistration); err != nil {
+		t.Fatal(err)
+	}
+	typ, payload := verb(t, s, &arp.Deregister{AIC: done.AIC})
+	var no arp.Answer
+	if err := frame.Unmarshal(payload, &no); err != nil || typ != frame.Answer || no.Code != frame.IdentityMismatch {
+		t.Errorf("DEREGISTER under the old key: %v, %v", no.Code, err)
+	}
+}
+
 // verb sends one frame of a registration stream on the connection of s and reads the answer.
 func verb(t *testing.T, s *endpoint.Stream, m frame.Message) (frame.Type, []byte) {
 	t.Helper()
@@ -213,6 +258,14 @@ func TestACSPut(t *testing.T) {
 	if _, err := put(moved); err != nil {
 		t.Errorf("with another provider: %v", err)
 	}
+	for range 10 { // they cost the directory a write each
+		if _, err = put(good); frame.CodeOf(err) == frame.RateLimited {
+			break
+		}
+	}
+	if frame.CodeOf(err) != frame.RateLimited {
+		t.Errorf("one after the other: %v", err)
+	}
 	g.age(done.AIC, time.Minute)
 	csr, err := identity.NewCSR(cert.PrivateKey.(crypto.Signer))
 	if err != nil {
@@ -225,6 +278,14 @@ func TestACSPut(t *testing.T) {
 	renewed, err := identity.TLSCertificate(next.Chain, cert.PrivateKey.(crypto.Signer))
 	if err != nil || len(renewed.Leaf.Subject.Organization) != 1 || renewed.Leaf.Subject.Organization[0] != "Chemist" {
 		t.Errorf("the next certificate is of %v, %v", renewed.Leaf.Subject, err)
+	}
+	m := &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}
+	if _, err := g.attach(renewed, m); frame.CodeOf(err) != frame.IdentityMismatch {
+		t.Errorf("attach with the grant that another provider had: %v", err)
+	}
+	m.Grant = next.Grant
+	if _, err := g.attach(renewed, m); err != nil {
+		t.Errorf("attach with the newest grant: %v", err)
 	}
 }
 

@@ -154,6 +154,7 @@ func (p *Peering) linkUp(l *link) {
 		r.lastErr.Store(nil)
 	}
 	p.log.Info("neighbour is up", "domain", l.domain, "gateway", l.gateway, "remote", l.conn.RemoteAddr().String())
+	p.expelBad(l) // its standing may have changed since the handshake, and [Peering.StatusChanged] does not know links before they are up
 }
 
 func (p *Peering) linkDown(l *link) {

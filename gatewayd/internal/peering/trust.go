@@ -212,10 +212,18 @@ func (p *Peering) StatusChanged() {
 	}
 	p.node.StatusChanged()
 	for _, l := range p.upLinks() {
-		if err := p.cfg.Statuses.Check(l.gateway, identity.Serial(l.conn.PeerLeaf())); err != nil {
-			p.log.Warn("neighbour is cut off", "domain", l.domain, "gateway", l.gateway, "err", err)
-			p.node.Expel(l.gateway, frame.CertStatus, "certificate is suspended or revoked")
-		}
+		p.expelBad(l)
+	}
+}
+
+// expelBad cuts off a neighbour that is not in good standing.
+func (p *Peering) expelBad(l *link) {
+	if p.cfg.Statuses == nil {
+		return
+	}
+	if err := p.cfg.Statuses.Check(l.gateway, identity.Serial(l.conn.PeerLeaf())); err != nil {
+		p.log.Warn("neighbour is cut off", "domain", l.domain, "gateway", l.gateway, "err", err)
+		p.node.Expel(l.gateway, frame.CertStatus, "certificate is suspended or revoked")
 	}
 }
 

@@ -3,9 +3,12 @@ package registrar
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"agentgw/directory"
 	"agentgw/directory/arp"
@@ -36,7 +39,8 @@ type attachment struct {
 	conn      *endpoint.Conn
 	endpoints []semreq.Endpoint
 	out       chan frame.Message
-	before    *attachment // of the same process, while it lingers; guarded by the registrar's mutex
+	puts      *rate.Limiter // each is a write of the directory, and a digest for every neighbour
+	before    *attachment   // of the same process, while it lingers; guarded by the registrar's mutex
 
 	mu     sync.Mutex // guards offers
 	offers map[[16]byte]*offer
@@ -172,7 +176,7 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	observed := c.RemoteAddr()
 	a := &attachment{
 		agent: agent, boot: string(m.BootID), conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{},
-		endpoints: r.screen(m.Endpoints, observed.Addr()),
+		endpoints: r.screen(m.Endpoints, observed.Addr()), puts: rate.NewLimiter(1, putBurst),
 	}
 	r.mu.Lock()
 	before := r.attached[agent.AIC]
@@ -223,12 +227,18 @@ func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, gr
 	if !ok || !e.State.Offered() {
 		return e, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
 	}
+	if e.Provenance.SPKI != agent.SPKI { // re-keyed since the handshake
+		return e, nil, frame.Errorf(frame.IdentityMismatch, "its key is not the one it is registered with any more")
+	}
 	grant, err = arp.OpenGrant(m.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, now)
 	if err != nil {
 		return e, nil, err
 	}
 	if grant.AIC != agent.AIC || string(grant.SPKI) != string(agent.SPKI[:]) {
 		return e, nil, frame.Errorf(frame.IdentityMismatch, "presents the grant of %s", grant.AIC)
+	}
+	if hex.EncodeToString(grant.JTI) != e.Provenance.Grant { // the newer one may allow less
+		return e, nil, frame.Errorf(frame.IdentityMismatch, "presents a grant that a newer one has replaced: it has to renew its credential")
 	}
 	return e, grant, nil
 }

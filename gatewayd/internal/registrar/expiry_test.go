@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"log/slog"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ func (oneEntry) Register(context.Context, directory.Entry) error { return nil }
 func (oneEntry) Update(context.Context, directory.Entry) error   { return nil }
 func (oneEntry) Withdraw(context.Context, string, string) error  { return nil }
 func (oneEntry) Owe(context.Context, string, string) error       { return nil }
+func (oneEntry) Paid(context.Context, string) error              { return nil }
 func (oneEntry) SetAlive(string, bool)                           {}
 
 // An agent that renews in time has its new connection before the old one ends, and keeps it; one that does not is closed a
@@ -39,7 +41,7 @@ func TestCase39CertificateExpiresWhileConnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	trust := d.Trust(t)
-	entry := directory.Entry{AIC: string(id), State: directory.Active, Version: 1, Provenance: directory.Provenance{SPKI: spki}}
+	entry := directory.Entry{AIC: string(id), State: directory.Active, Version: 1, Provenance: directory.Provenance{SPKI: spki, Grant: hex.EncodeToString(make([]byte, 16))}}
 	own := d.Certificate(t, d.Gateway)
 	r := New(Config{
 		Domain: d.Name, Gateway: d.Gateway, Certificate: func() tls.Certificate { return own }, Directory: oneEntry{entry}, Trust: trust,

@@ -14,8 +14,12 @@ import (
 	"agentgw/directory/arp"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
+	"agentgw/internal/identity"
 	"agentgw/internal/policy"
 )
+
+// putBurst is how many ACS_PUT of an agent are taken at once; then one a second.
+const putBurst = 5
 
 // put replaces the ACS of an attached agent by the whole one that it sends, if the entry is still the one that the agent knows.
 // Skills outside its grant are removed and listed. A provider that has changed is authorised anew; the AIC stays.
@@ -26,6 +30,9 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	}
 	if m.AIC != agent.AIC {
 		return nil, frame.Errorf(frame.IdentityMismatch, "%s cannot speak for %s", agent.AIC, m.AIC)
+	}
+	if !attached.puts.Allow() {
+		return nil, frame.Errorf(frame.RateLimited, "%s changes its specification more than once a second: try again later", agent.AIC)
 	}
 	draft, err := r.validate(&arp.Enrol{Draft: m.ACS, DraftKind: m.Kind, Visibility: m.Visibility, Allow: m.Allow})
 	if err != nil {
@@ -38,12 +45,13 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	case e.Version != m.Expected:
 		return nil, frame.Errorf(frame.State, "the entry of %s is at version %d, not %d: read it and try again", m.AIC, e.Version, m.Expected)
 	}
-	if err := r.authoriseAnew(ctx, e, draft, s.Conn().RemoteAddr().Addr()); err != nil {
+	scope, err := r.authoriseAnew(ctx, e, draft, attached.agent.Scope, s.Conn().RemoteAddr().Addr())
+	if err != nil {
 		return nil, err
 	}
 	var granted []string
 	for _, id := range skillIDs(draft) {
-		if policy.Covers(attached.agent.Scope, []string{policy.ScopeSkillInvoke + id}) {
+		if policy.Covers(scope, []string{policy.ScopeSkillInvoke + id}) {
 			granted = append(granted, id)
 		}
 	}
@@ -70,26 +78,36 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	return out, nil
 }
 
-// authoriseAnew asks the AMC where an agent's provider is another one than before.
-func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft *acs.ACS, from netip.Addr) error {
+// authoriseAnew asks the AMC where an agent's provider is another one than before, and says what the agent may do now.
+func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft *acs.ACS, scope []string, from netip.Addr) ([]string, error) {
 	held, err := acs.Parse(e.ACS)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if held.Provider.Organization == draft.Provider.Organization && held.Provider.CountryCode == draft.Provider.CountryCode {
-		return nil
+		return scope, nil
 	}
 	id := e.ACSHash[:16]
-	_, err = r.cfg.AMC.Authorise(ctx, &arp.AuthzRequest{
+	decided, err := r.cfg.AMC.Authorise(ctx, &arp.AuthzRequest{
 		ReqID: id, GW: string(r.cfg.Gateway), SPKI: e.Provenance.SPKI[:], Attributes: attributes(draft, from), Skills: skillIDs(draft), AIC: e.AIC,
 	})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	grant, err := arp.OpenGrant(decided.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return grant.Scope, nil
 }
 
 // deregister ends an agent on its own word: its entry first, then its credentials.
 func (r *Registrar) deregister(ctx context.Context, m *arp.Deregister, agent Agent) (*arp.Answer, error) {
 	if m.AIC != agent.AIC {
 		return nil, frame.Errorf(frame.IdentityMismatch, "%s cannot de-register %s", agent.AIC, m.AIC)
+	}
+	if e, ok := r.cfg.Directory.Get(m.AIC); !ok || e.Provenance.SPKI != agent.SPKI { // re-keyed since the handshake
+		return nil, frame.Errorf(frame.IdentityMismatch, "%s has no entry under this key", m.AIC)
 	}
 	if err := r.Withdraw(ctx, m.AIC, m.Reason); err != nil {
 		return nil, err
@@ -110,13 +128,16 @@ func (r *Registrar) Withdraw(ctx context.Context, id, reason string) error {
 	if err := r.cfg.Audit(ctx, KindWithdrawn, Withdrawn{id, clip(reason)}); err != nil {
 		return err
 	}
+	if err := r.cfg.Directory.Owe(ctx, id, reason); err != nil { // first: a crash in between must not leave a withdrawn agent its credentials
+		return fmt.Errorf("withdraw %s: %w", id, err)
+	}
 	if err := r.cfg.Directory.Withdraw(ctx, id, reason); err != nil {
-		return frame.Errorf(frame.NotFound, "withdraw %s: %w", id, err)
+		return errors.Join(fmt.Errorf("withdraw %s: %w", id, err), r.cfg.Directory.Paid(ctx, id))
 	}
 	r.RevokePeer(id, frame.Revoked)
 	if err := r.cfg.AMC.Withdraw(ctx, string(r.cfg.Gateway), &arp.Deregister{AIC: id, Reason: reason}); err != nil {
 		r.log.Error("the AMC has not revoked a withdrawn agent; no gateway here admits it, it will be told again", "aic", id, "err", err)
-		return r.cfg.Directory.Owe(ctx, id, reason)
+		return nil
 	}
-	return nil
+	return r.cfg.Directory.Paid(ctx, id)
 }

@@ -45,6 +45,8 @@ type Directory interface {
 	Withdraw(ctx context.Context, id, reason string) error
 	// Owe remembers that the AMC must still be told of a withdrawal.
 	Owe(ctx context.Context, id, reason string) error
+	// Paid says that it has been told.
+	Paid(ctx context.Context, id string) error
 	SetAlive(id string, alive bool)
 }
 

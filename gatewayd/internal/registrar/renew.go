@@ -81,10 +81,10 @@ func (r *Registrar) renew(ctx context.Context, m *arp.Renew, proved [32]byte, la
 	switch {
 	case !ok || e.State.Terminal():
 		return nil, frame.Errorf(frame.Revoked, "%s is not registered here, or no more: it needs a new enrolment", m.AIC)
+	case e.Provenance.SPKI != proved: // before anything that a stranger could learn
+		return nil, frame.Errorf(frame.Binding, "%s is registered with another key", m.AIC)
 	case e.State == directory.Suspended:
 		return nil, frame.Errorf(frame.CertStatus, "%s is suspended: ask the operator of its domain", m.AIC)
-	case e.Provenance.SPKI != proved:
-		return nil, frame.Errorf(frame.Binding, "%s is registered with another key", m.AIC)
 	case len(m.JTI) > 0:
 		return nil, frame.Errorf(frame.ReqInvalid, "a renewal names no grant")
 	case time.Since(e.LastModified) < renewPause:
@@ -105,15 +105,34 @@ func (r *Registrar) renew(ctx context.Context, m *arp.Renew, proved [32]byte, la
 	if err != nil {
 		return nil, err
 	}
-	e.Provenance.CertSHA256, e.Provenance.SPKI = sum(issued.Chain[0]), spki
-	if grant, err := arp.OpenGrant(issued.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now()); err == nil {
-		e.Provenance.Grant, e.ExpiresAt = hex.EncodeToString(grant.JTI), time.Unix(int64(grant.Exp), 0)
-	}
-	if err := r.cfg.Directory.Update(ctx, e); errors.Is(err, directory.ErrConflict) {
-		return nil, frame.Errorf(frame.Overloaded, "the entry of %s changed at this moment: try again", m.AIC)
-	} else if err != nil {
+	if err := r.noteRenewal(ctx, e, proved, spki, issued); err != nil {
 		return nil, err
 	}
 	r.log.Info("credential renewed", "aic", m.AIC, "new_key", spki != proved)
 	return issued, nil
+}
+
+// noteTries is more than an ACS_PUT and a change of state at one moment could cause.
+const noteTries = 4
+
+// noteRenewal writes what the AMC has issued into the entry. One that changes meanwhile is read again: the AMC has made the
+// certificate of the old key void already.
+func (r *Registrar) noteRenewal(ctx context.Context, e directory.Entry, proved, spki [32]byte, issued *arp.Credential) error {
+	id := e.AIC
+	grant, grantErr := arp.OpenGrant(issued.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
+	for range noteTries {
+		e.Provenance.CertSHA256, e.Provenance.SPKI = sum(issued.Chain[0]), spki
+		if grantErr == nil {
+			e.Provenance.Grant, e.ExpiresAt = hex.EncodeToString(grant.JTI), time.Unix(int64(grant.Exp), 0)
+		}
+		err := r.cfg.Directory.Update(context.WithoutCancel(ctx), e)
+		if !errors.Is(err, directory.ErrConflict) {
+			return err
+		}
+		var ok bool
+		if e, ok = r.cfg.Directory.Get(id); !ok || e.State.Terminal() || e.Provenance.SPKI != proved {
+			break
+		}
+	}
+	return frame.Errorf(frame.Overloaded, "the entry of %s changed at this moment: try again", id)
 }
