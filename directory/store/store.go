@@ -306,15 +306,20 @@ func appendChange(r reader, list []mutation, c Change) ([]mutation, error) {
 // Reserve takes an AIC for good, or returns ErrExists if it was ever taken.
 func (s *Store) Reserve(ctx context.Context, aic string, at time.Time) error {
 	return s.write(ctx, func(r reader) ([]mutation, error) {
-		for _, prefix := range []string{prefixTaken, prefixEntry, prefixTomb} {
-			if _, err := r.get(prefix + aic); err == nil {
-				return nil, fmt.Errorf("reserve %s: %w", aic, directory.ErrExists)
-			} else if !errors.Is(err, errAbsent) {
-				return nil, fmt.Errorf("reserve %s: %w", aic, err)
-			}
-		}
-		return []mutation{{prefixTaken + aic, []byte(be64(uint64(max(at.UnixMilli(), 0))))}}, nil
+		m, err := reservation(r, aic, at)
+		return []mutation{m}, err
 	})
+}
+
+func reservation(r reader, aic string, at time.Time) (mutation, error) {
+	for _, prefix := range []string{prefixTaken, prefixEntry, prefixTomb} {
+		if _, err := r.get(prefix + aic); err == nil {
+			return mutation{}, fmt.Errorf("reserve %s: %w", aic, directory.ErrExists)
+		} else if !errors.Is(err, errAbsent) {
+			return mutation{}, fmt.Errorf("reserve %s: %w", aic, err)
+		}
+	}
+	return mutation{prefixTaken + aic, []byte(be64(uint64(max(at.UnixMilli(), 0))))}, nil
 }
 
 // Meta is a small named value, or ErrNotFound.
