@@ -41,6 +41,9 @@ type Config struct {
 	Status func(aic string) error
 	// Used is told of an offer that has become a session: its gateway may offer another one. It must not block. May be nil.
 	Used func(cti wire.ID)
+	// Opened and Ended are told of sessions that came to be, and of their ends. They may be called at the same time. May be nil.
+	Opened func(Info)
+	Ended  func(Info, frame.Code)
 	// Handler does the work of the contexts that arrive. May be nil for an agent that only initiates.
 	Handler Handler
 	// Outcomes make delivery happen once. nil keeps them in memory.

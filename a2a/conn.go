@@ -161,6 +161,9 @@ func (s *Session) carryOut(e session.Effect) {
 	switch e := e.(type) {
 	case session.Opened:
 		close(s.opened)
+		if s.agent.cfg.Opened != nil {
+			s.agent.cfg.Opened(s.Info())
+		}
 	case session.Released:
 		s.release(e)
 	}
@@ -205,6 +208,9 @@ func (s *Session) release(e session.Released) {
 	}
 	if s.agent.forget(s, e.Until) {
 		s.agent.cfg.Outcomes.Ended(s.sid, time.Now())
+		if s.agent.cfg.Ended != nil {
+			s.agent.cfg.Ended(s.Info(), e.Code)
+		}
 	}
 	s.agent.log.Debug("session_released", "sid", s.sid, "peer", s.remote.AIC, "code", e.Code.Hex())
 	close(s.released)

@@ -37,7 +37,7 @@ func run() int {
 	cli, root := daemon.NewCLI("agentd", "daemon beside the agents of a machine")
 	o := &options{CLI: cli}
 	root.PersistentFlags().StringVar(&o.agent, "agent", "", "which of its agents the call is for (default: the only one)")
-	root.AddCommand(enrolCmd(o), runCmd(o), resolveCmd(o), taskCmd(o), statusCmd(o), updateCmd(o), rekeyCmd(o), deregisterCmd(o))
+	root.AddCommand(enrolCmd(o), runCmd(o), resolveCmd(o), taskCmd(o), statusCmd(o), updateCmd(o), rekeyCmd(o), deregisterCmd(o), auditCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 

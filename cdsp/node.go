@@ -237,6 +237,8 @@ func (n *Node) carryOut() {
 			n.with(e.Conn, func(s *Session) { s.stopDigest(e.Code) })
 		case replica.Close:
 			n.with(e.Conn, func(s *Session) { s.end(frame.Errorf(e.Code, "%s", e.Reason)) })
+		case replica.Retire:
+			n.with(e.Conn, func(s *Session) { s.retire() })
 		case replica.Up:
 			n.with(e.Conn, func(s *Session) { close(s.up); s.relaySoon() })
 		case replica.Transition:

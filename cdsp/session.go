@@ -96,6 +96,14 @@ func (s *Session) end(err error) {
 	})
 }
 
+// retireTime is for the requests that run on a connection when a younger one takes its place.
+const retireTime = 10 * time.Second
+
+// retire ends the session when what else runs on its connection has had time to end.
+func (s *Session) retire() {
+	time.AfterFunc(retireTime, func() { s.end(frame.Errorf(frame.Collision, "a younger connection has taken its place")) })
+}
+
 // queue hands a frame to the writer of its stream; the owner must not wait, so a full queue ends the session.
 func (s *Session) queue(m wire.Message) {
 	q := s.control

@@ -12,7 +12,10 @@ type Agent struct {
 	Advertise []string `yaml:"advertise"`  // addresses that peers shall use; default: what listen is bound to
 	Control   string   `yaml:"control"`    // Unix socket for this daemon's verbs
 	AgentsDir string   `yaml:"agents_dir"` // one agent a file, written by `enrol`
-	Log       Log      `yaml:"log"`
+	// EncryptionKey is the file of an AES key (16, 24 or 32 octets, or as hexadecimal digits) that the database is encrypted with; a systemd
+	// credential of the file's base name comes first. A database keeps for life what it was made with.
+	EncryptionKey string `yaml:"encryption_key"`
+	Log           Log    `yaml:"log"`
 }
 
 // LocalAgent is one agent that this daemon serves.
@@ -60,7 +63,7 @@ func (a *Agent) Defaults(file string) {
 	set(&a.AgentsDir, "agents.d")
 	set(&a.Listen, "[::]:4434")
 	a.Log.defaults()
-	for _, p := range []*string{&a.StateDir, &a.Control, &a.AgentsDir} {
+	for _, p := range []*string{&a.StateDir, &a.Control, &a.AgentsDir, &a.EncryptionKey} {
 		*p = under(file, *p)
 	}
 }

@@ -14,6 +14,7 @@ amc:
   agent_life: 2s
   status_life: 3s
   pki_url: http://pki.hospital.example:8080
+  pki_listen: ":8080"
 `))
 	if err != nil {
 		t.Fatal(err)

@@ -30,8 +30,11 @@ type Gateway struct {
 	Roles        []string `yaml:"roles"` // gateway, amc; default both
 	AIC          AIC      `yaml:"aic"`
 	AMC          AMC      `yaml:"amc"`
-	Log          Log      `yaml:"log"`
-	Limits       Limits   `yaml:"limits"`
+	// EncryptionKey is the file of an AES key (16, 24 or 32 octets, or as hexadecimal digits) that the directory database is encrypted with;
+	// a systemd credential of the file's base name comes first. A database keeps for life what it was made with.
+	EncryptionKey string `yaml:"encryption_key"`
+	Log           Log    `yaml:"log"`
+	Limits        Limits `yaml:"limits"`
 }
 
 // AIC says how identity codes are made (FORMATS: prefix.version.arsp.vendor.ontology.entity.check).
@@ -111,7 +114,7 @@ func (g *Gateway) defaults(file string) {
 	}
 	g.AMC.defaults()
 	g.Log.defaults()
-	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir} {
+	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir, &g.EncryptionKey} {
 		*p = under(file, *p)
 	}
 	if len(g.Advertise) == 0 {

@@ -29,7 +29,7 @@ type options struct{ *daemon.CLI }
 func run() int {
 	cli, root := daemon.NewCLI("gatewayd", "Agent Gateway for the Internet of Agents")
 	o := &options{cli}
-	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), bundleCmd(o), agentsCmd(o), keysCmd(o), caCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
+	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), bundleCmd(o), agentsCmd(o), keysCmd(o), caCmd(o), auditCmd(o), backupCmd(o), restoreCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 
@@ -258,8 +258,8 @@ func statusCmd(o *options) *cobra.Command {
 }
 
 func printStatus(w io.Writer, s admin.Status) {
-	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\npin       %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\n\n",
-		s.Gateway, s.Domain, s.Version, s.Listen, s.Pin, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded)
+	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\npin       %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\naudit     %s\n\n",
+		s.Gateway, s.Domain, s.Version, s.Listen, s.Pin, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded, s.Audit)
 	printPeers(w, s.Peers)
 	fmt.Fprintln(w)
 	t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")

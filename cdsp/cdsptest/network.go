@@ -352,6 +352,10 @@ func (node *Node) carryOut() {
 			if l := node.linkOf(e.Conn); l != nil {
 				node.net.drop(l, "closed "+e.Code.String(), node)
 			}
+		case replica.Retire:
+			if l := node.linkOf(e.Conn); l != nil {
+				node.net.drop(l, "retired", node)
+			}
 		case replica.Alarm:
 			node.trace("alarm " + e.Gateway + ": " + e.Text)
 		case replica.Transition:

@@ -98,6 +98,10 @@ type Close struct {
 	Reason string // ≤ 128 octets, nothing internal: it travels
 }
 
+// Retire: a connection with younger certificates has taken the place of this one, which the Replica has forgotten already. It is to be
+// closed when what runs on it has had time to end.
+type Retire struct{ Conn uint64 }
+
 // Up: the session with a gateway is established: its HELLO arrived and was accepted.
 type Up struct {
 	Conn    uint64
@@ -131,6 +135,7 @@ type Alarm struct {
 func (Send) effect()       {}
 func (StopDigest) effect() {}
 func (Close) effect()      {}
+func (Retire) effect()     {}
 func (Up) effect()         {}
 func (Transition) effect() {}
 func (Changed) effect()    {}

@@ -964,7 +964,14 @@ func TestCollision(t *testing.T) {
 		if tt.keepSecond {
 			loser = 1
 		}
-		t.Run(name, func(t *testing.T) { b.t = t; b.mustClose(loser, frame.Collision) })
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			if tt.younger > 0 {
+				b.mustRetire(loser)
+			} else {
+				b.mustClose(loser, frame.Collision)
+			}
+		})
 		if b.r.peers["A"].session == nil || b.r.peers["A"].session.conn == loser {
 			t.Errorf("%s: no session is left", name)
 		}
@@ -1222,4 +1229,18 @@ func TestPolicyChangesLive(t *testing.T) {
 	if err := b.r.Step(b.now, SetNeighbours{Rows: []Neighbour{{Domain: "me.example", Role: wire.RolePeer}}}); err == nil {
 		t.Error("our own domain as a peer is accepted")
 	}
+}
+
+// mustRetire expects that a connection was given the time to end what runs on it, and was not closed.
+func (b *bench) mustRetire(conn uint64) {
+	b.t.Helper()
+	if _, closed := b.closed(conn); closed {
+		b.t.Fatalf("connection %d was closed at once", conn)
+	}
+	for _, e := range b.effects {
+		if r, ok := e.(Retire); ok && r.Conn == conn {
+			return
+		}
+	}
+	b.t.Fatalf("connection %d was not retired", conn)
 }

@@ -234,7 +234,12 @@ func (r *Replica) onHello(now time.Time, s *session, h *wire.Hello) {
 			r.close(now, s, frame.Collision, "another connection is kept")
 			return
 		}
-		r.close(now, cur, frame.Collision, "another connection is kept")
+		if s.hello.BootID == cur.hello.BootID && younger(s, cur) {
+			r.emit(Retire{Conn: cur.conn})
+			r.lose(now, cur, "a younger connection takes its place")
+		} else {
+			r.close(now, cur, frame.Collision, "another connection is kept")
+		}
 	}
 	r.becomeUp(now, s)
 }
@@ -262,13 +267,18 @@ func (r *Replica) replaces(now time.Time, s, cur *session) bool {
 	if s.hello.BootID != cur.hello.BootID || cur.state == Draining {
 		return true
 	}
-	if !cur.until.IsZero() && s.until.After(cur.until.Add(time.Second)) {
+	if younger(s, cur) {
 		return true
 	}
 	if now.Sub(cur.since) >= r.cfg.Timers.Hello {
 		return now.Sub(cur.heard) >= cur.hold/2
 	}
 	return KeepsDialled(r.cfg.Gateway, s.peer.gateway) == s.dialled && s.dialled != cur.dialled
+}
+
+// younger says whether the certificates of a connection end later than those of another.
+func younger(s, cur *session) bool {
+	return !cur.until.IsZero() && s.until.After(cur.until.Add(time.Second))
 }
 
 // KeepsDialled says whether, of two connections between local and remote, the one that local dialled is kept.

@@ -147,6 +147,29 @@ func clearRestored(dir string) error {
 	return syncFolder(dir)
 }
 
+// MoveAside renames the folder of a database that no process has open, so that a restore finds none there. It says false, and changes
+// nothing, where there is no folder, or one in which a restore was cut short: [Restore] goes on with that.
+func MoveAside(dir, to string) (moved bool, err error) {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	lock, err := takeLock(filepath.Join(dir, lockName))
+	if err != nil {
+		return false, fmt.Errorf("move the directory database in %s aside: %w", dir, err)
+	}
+	defer lock.Close()
+	if err := checkRestored(dir); err != nil {
+		return false, nil
+	}
+	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) { // rename would write over an empty folder
+		return false, fmt.Errorf("move the directory database in %s aside: %s is there already", dir, to)
+	}
+	if err := errors.Join(os.Rename(dir, to), syncFolder(filepath.Dir(dir))); err != nil {
+		return false, fmt.Errorf("move the directory database in %s aside: %w", dir, err)
+	}
+	return true, nil
+}
+
 func writeMark(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, restoringName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

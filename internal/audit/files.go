@@ -104,3 +104,16 @@ func openReader(dir, name string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// MoveAside renames the folder of a log that no process has open.
+func MoveAside(dir, to string) error {
+	lock, err := takeLock(filepath.Join(dir, lockName))
+	if err != nil {
+		return fmt.Errorf("move the audit log in %s aside: %w", dir, err)
+	}
+	defer lock.Close()
+	if err := errors.Join(os.Rename(dir, to), syncDir(filepath.Dir(dir))); err != nil {
+		return fmt.Errorf("move the audit log in %s aside: %w", dir, err)
+	}
+	return nil
+}

@@ -59,8 +59,11 @@ func findTail(dir string) (tail, error) {
 	return t, t.endsWith(last, size)
 }
 
+// ErrDamaged is the error of [Open] where a log cannot be gone on with: its folder has to be moved away.
+var ErrDamaged = errors.New("damaged")
+
 func damaged(path, which string, err error) error {
-	return fmt.Errorf("the %s line of %s is damaged: %w; keep the folder as evidence: move it away to begin a new log", which, path, err)
+	return fmt.Errorf("the %s line of %s is %w: %w; keep the folder as evidence: move it away to begin a new log", which, path, ErrDamaged, err)
 }
 
 func (t *tail) endsWith(f *os.File, size int64) error {

@@ -22,9 +22,9 @@ type Report struct {
 
 // DamageError says where a log is not what was written.
 type DamageError struct {
-	File string // name in the folder; empty: the log as a whole
-	Line int    // in that file, from 1
-	What string
+	File string `json:"file,omitempty"` // name in the folder; empty: the log as a whole
+	Line int    `json:"line,omitempty"` // in that file, from 1
+	What string `json:"what"`
 }
 
 func (e *DamageError) Error() string {

@@ -38,6 +38,7 @@ type agent struct {
 	backend *backend.Stdio // nil: it only initiates
 	engine  *task.Engine
 	ep      *endpoint.Endpoint
+	record  func(kind string, data any)
 
 	updating sync.Mutex // one update of the ACS at a time; guards version
 	version  uint64     // of the entry, after an update
@@ -46,8 +47,8 @@ type agent struct {
 	capabilities []string
 }
 
-func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB, listening func() []semreq.Endpoint, log *slog.Logger) (*agent, error) {
-	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, log: log.With("agent", c.Name), capabilities: cred.Capabilities}
+func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB, listening func() []semreq.Endpoint, record func(string, any), log *slog.Logger) (*agent, error) {
+	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, record: record, log: log.With("agent", c.Name), capabilities: cred.Capabilities}
 	if c.Stdio != nil {
 		a.backend = backend.New(backend.Config{
 			Command: c.Stdio.Command, Dir: c.Stdio.Dir, Env: c.Stdio.Env, MaxRun: c.MaxInRun, Log: a.log,
@@ -55,7 +56,7 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	}
 	conf := a2a.Config{
 		AIC: cred.AIC, SPKI: a.spki, Keys: cred.satKeys(), DomainOf: cred.trust.DomainOf, CapBound: a.bound, Status: a.standing,
-		Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Log: a.log,
+		Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Opened: a.recordOpened, Ended: a.recordEnded, Log: a.log,
 	}
 	if a.backend != nil {
 		conf.Handler = a
@@ -67,7 +68,7 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	dir := agentDir(stateDir, c.Name)
 	var err error
 	a.client, err = attach.New(attach.Config{
-		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: keep(dir), KeepNext: keepNext(dir),
+		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: a.recordRenewed(keep(dir)), KeepNext: keepNext(dir),
 		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: keepBundle(dir), Revoked: a.revoked,
 		Listening: func() []semreq.Endpoint {
 			if a.backend == nil {
@@ -132,6 +133,7 @@ func (a *agent) Deliver(ctx context.Context, d a2a.Delivery, progress func([]aci
 		}
 		progress(items, p.Note)
 	})
+	a.recordDelivery("delivery.received", d.Sid, d.MsgID[:], d.Body, err)
 	a.log.Info("context delivered", "sid", hex.EncodeToString(d.Sid[:4]), "peer", d.Peer, "elapsed_ms", time.Since(began).Milliseconds(), "err", err)
 	return out, err
 }
@@ -179,6 +181,7 @@ func (a *agent) Invoke(ctx context.Context, r task.Request) (task.Result, error)
 	out.Setup = time.Since(began)
 	defer s.Close(frame.OK)
 	out.Context, err = s.Deliver(ctx, body, a2a.DeliverOptions{Async: true, Progress: r.Progress})
+	a.recordDelivery("delivery.sent", sat.Sid, nil, body, err)
 	return out, err
 }
 

@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"agentgw/agentd/internal/state"
 	"agentgw/config"
 	"agentgw/directory/semreq"
+	"agentgw/internal/audit"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
 	"agentgw/internal/endpoint"
@@ -41,6 +41,8 @@ type app struct {
 	ctx     context.Context // of every hosted agent; ends when the daemon stops
 	running sync.WaitGroup
 	db      *state.DB
+	audit   *audit.Log
+	damage  string // of the audit log, as the start has found it
 	ep      *endpoint.Endpoint
 	host    a2a.Host
 
@@ -72,10 +74,13 @@ func start(ctx context.Context, cfg *config.Agent, log *slog.Logger, cleanup *da
 	}
 	a := &app{cfg: cfg, log: log, started: time.Now(), ctx: ctx}
 	var err error
-	if a.db, err = state.Open(filepath.Join(cfg.StateDir, "agent"), log); err != nil {
+	if a.db, err = openDB(cfg, log); err != nil {
 		return err
 	}
 	cleanup.Add("close database", drainTime, func(context.Context) error { return a.db.Close() })
+	if err := a.openAudit(cleanup); err != nil {
+		return err
+	}
 	a.ep, err = endpoint.Open(endpoint.Config{
 		Addr: cfg.Listen, StateDir: cfg.StateDir, Profile: endpoint.Agent, Faces: []endpoint.Face{a.host.Face()}, Log: log,
 	})
@@ -91,6 +96,7 @@ func start(ctx context.Context, cfg *config.Agent, log *slog.Logger, cleanup *da
 		log.Warn("no agent is configured; `agentd enrol` adds one", "agents_dir", cfg.AgentsDir)
 	}
 	a.running.Go(a.purge)
+	a.running.Go(a.markAudit)
 	socket, err := control.Listen(cfg.Control, local.Handler(a))
 	if err != nil {
 		return err
@@ -148,9 +154,12 @@ func (a *app) Reload(context.Context) error {
 		if err != nil {
 			return err
 		}
-		ag, err := newAgent(row, cred, a.cfg.StateDir, a.ep, a.db, a.listening, a.log)
+		ag, err := newAgent(row, cred, a.cfg.StateDir, a.ep, a.db, a.listening, a.record, a.log)
 		if err != nil {
 			return fmt.Errorf("agent %s: %w", row.Name, err)
+		}
+		if err := a.recordServed(ag); err != nil {
+			return err
 		}
 		a.host.Add(ag.a2a, ag.client.Certificate)
 		ag.run(a.ctx, &a.running)
@@ -196,7 +205,7 @@ func (a *app) find(name string) (*agent, error) {
 func (a *app) Status() local.Status {
 	s := local.Status{
 		Version: daemon.Version(), Listen: a.ep.Addr().String(), UptimeS: int64(time.Since(a.started).Seconds()),
-		Agents: []local.AgentStatus{},
+		Agents: []local.AgentStatus{}, Audit: or(a.damage, "ok"),
 	}
 	for _, ag := range a.list() {
 		s.Agents = append(s.Agents, ag.status())

@@ -88,6 +88,9 @@ func (a *app) Deregister(ctx context.Context, r local.AgentRequest) error {
 		return err
 	}
 	ag.log.Info("agent de-registered", "aic", ag.cred.AIC)
+	if err := a.audit.Record(ctx, "agent.deregistered", map[string]any{"aic": ag.cred.AIC}); err != nil {
+		return err
+	}
 	return os.Remove(filepath.Join(a.cfg.AgentsDir, ag.name+".yaml"))
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/hex"
 	"slices"
 	"time"
 
@@ -40,6 +41,7 @@ func (a *agent) standing(aic string) error {
 
 // revoked carries out a SESSION_REVOKE.
 func (a *agent) revoked(m *arp.SessionRevoke) {
+	a.record("sessions.revoked", map[string]any{"aic": a.cred.AIC, "kind": m.Kind, "value": revokeValue(m.Value), "code": m.Code.Hex()})
 	switch v := m.Value.(type) {
 	case []byte:
 		a.a2a.RevokeSession(wire.ID(v), m.Code)
@@ -78,4 +80,15 @@ func (a *agent) watchGateway(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// revokeValue is whom a SESSION_REVOKE is about: an AIC, or a session's id.
+func revokeValue(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v[:min(len(v), 256)]
+	case []byte:
+		return hex.EncodeToString(v[:min(len(v), 32)])
+	}
+	return ""
 }

@@ -27,6 +27,14 @@ type Daemon interface {
 	Update(ctx context.Context, r UpdateRequest) (UpdateAnswer, error)
 	// Deregister ends an agent's registration for good.
 	Deregister(ctx context.Context, r AgentRequest) error
+	// AuditHead is how many lines the audit log has, and the hash of the last.
+	AuditHead() AuditHead
+}
+
+// AuditHead is the end of the audit log as the daemon knows it.
+type AuditHead struct {
+	Count uint64 `json:"count"`
+	Hash  string `json:"hash"` // SHA-256, hexadecimal
 }
 
 // AgentRequest names an agent.
@@ -57,6 +65,7 @@ type Status struct {
 	Listen  string        `json:"listen"`
 	UptimeS int64         `json:"uptime_s"`
 	Agents  []AgentStatus `json:"agents"`
+	Audit   string        `json:"audit"` // ok, or what is wrong with the log
 }
 
 // AgentStatus is one hosted agent.
@@ -116,6 +125,7 @@ func NewID() (id [16]byte) {
 // Handler is the socket's calls.
 func Handler(d Daemon) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/audit", control.Handle(func(context.Context, None) (AuditHead, error) { return d.AuditHead(), nil }))
 	mux.HandleFunc("POST /v1/status", control.Handle(func(context.Context, None) (Status, error) { return d.Status(), nil }))
 	mux.HandleFunc("POST /v1/resolve", control.Handle(d.Resolve))
 	mux.HandleFunc("POST /v1/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, d.Reload(ctx) }))

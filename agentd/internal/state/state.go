@@ -5,6 +5,8 @@
 //
 //	t/<AIC>/<task id>        state of a task, JSON; expires 30 days after it was last saved
 //	o/<sid><msg id>          0x00: delivered, no outcome yet; 0x01 and CBOR: the outcome
+//	a/<AIC>                  the audit log has the agent's enrolment
+//	m/audit                  newest mark of the audit log: be64 number of lines, SHA-256 of the last
 //	e/<be64 unix s>/<sid>    a session that has ended: its outcomes go when that time is past
 //
 // Nothing stays for ever. Of the tasks of one agent the 10 000 that were saved last are kept, for 30 days, whether they ended or

@@ -49,7 +49,7 @@ func Run(t *testing.T, open func(*testing.T) *store.Store) {
 		name string
 		run  func(*testing.T, *store.Store)
 	}{
-		{"PutGet", putGet}, {"CompareAndSet", compareAndSet}, {"Tombstone", tombstone}, {"Reserve", reserve}, {"Due", due},
+		{"PutGet", putGet}, {"CompareAndSet", compareAndSet}, {"Tombstone", tombstone}, {"Reserve", reserve}, {"Bury", bury}, {"Due", due},
 		{"Changes", changes}, {"Transact", transact}, {"TransactOnce", transactOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
 		{"Close", closed}, {"CloseAmongWriters", closeAmongWriters}, {"Context", canceled},
 	} {
@@ -148,6 +148,26 @@ func reserve(t *testing.T, s *store.Store) {
 	must(t, s.Put(t.Context(), Entry(0, "Kite", "flies"), 0)) // what it was reserved for
 	must(t, s.Put(t.Context(), Entry(1, "Kite", "flies"), 0))
 	wants(t, s.Reserve(t.Context(), AIC(1), Now), directory.ErrExists)
+}
+
+func bury(t *testing.T, s *store.Store) {
+	grave := directory.Tombstone{AIC: AIC(1), State: directory.Revoked, Version: 1, At: Now, Reason: "lost"}
+	must(t, s.Bury(t.Context(), grave))
+	wants(t, s.Bury(t.Context(), grave), directory.ErrExists)
+	wants(t, s.Reserve(t.Context(), AIC(1), Now), directory.ErrExists)
+	wants(t, s.Put(t.Context(), Entry(1, "Kite", "flies"), 0), directory.ErrExists)
+	if got, err := s.Ended(AIC(1)); err != nil || got.State != directory.Revoked || got.Reason != "lost" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	must(t, s.Put(t.Context(), Entry(2, "Kite", "flies"), 0))
+	grave.AIC = AIC(2)
+	wants(t, s.Bury(t.Context(), grave), directory.ErrExists)
+	if _, err := s.Get(AIC(2)); err != nil {
+		t.Errorf("the entry that is there: %v", err)
+	}
+	must(t, s.Reserve(t.Context(), AIC(3), Now))
+	grave.AIC = AIC(3)
+	must(t, s.Bury(t.Context(), grave)) // reserved, and no more came of it
 }
 
 func due(t *testing.T, s *store.Store) {

@@ -28,6 +28,8 @@ type Gateway interface {
 	Pending() ([]amc.PendingRequest, error)
 	Decide(ctx context.Context, r DecideRequest) error
 	RotateKeys(ctx context.Context) error
+	AuditState() AuditState
+	Backup(ctx context.Context, r BackupRequest) (BackupAnswer, error)
 	ReloadCA(ctx context.Context) error
 	ReplaceCA(ctx context.Context) ([]CAEvent, error)
 }
@@ -46,6 +48,7 @@ type Status struct {
 	Requests Requests   `json:"requests"`
 	Domains  []TrustRow `json:"domains"`           // whose word this gateway takes
 	Pending  []TrustRow `json:"pending,omitempty"` // introduced domains that wait for approval
+	Audit    string     `json:"audit"`             // ok, being verified, or what is wrong with the log
 }
 
 // Requests counts since the start.
@@ -173,6 +176,27 @@ type DecideRequest struct {
 	Reason  string   `json:"reason,omitempty"`
 }
 
+// AuditState is what the running gateway knows of its audit log.
+type AuditState struct {
+	Count uint64 `json:"count"`          // lines on the disk
+	Hash  string `json:"hash"`           // of the last one, hexadecimal
+	Kept  []byte `json:"kept,omitempty"` // the newest signed checkpoint in the directory database
+}
+
+// BackupRequest has the gateway write a backup of its directory.
+type BackupRequest struct {
+	File string `json:"file"` // absolute; must not be there
+}
+
+// BackupAnswer is what was written.
+type BackupAnswer struct {
+	File       string    `json:"file"`
+	Octets     int64     `json:"octets"`
+	SHA256     string    `json:"sha256"`
+	Created    time.Time `json:"created"`
+	AuditCount uint64    `json:"audit_count"` // lines of the audit log that it covers
+}
+
 // CAEvent is one step of the domain's CA.
 type CAEvent struct {
 	Action string    `json:"action"` // prepared, activated, signature wanted
@@ -209,6 +233,8 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/ca/rotate", control.Handle(func(ctx context.Context, _ None) ([]CAEvent, error) { return g.ReplaceCA(ctx) }))
 	mux.HandleFunc("POST /v1/ca/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadCA(ctx) }))
 	mux.HandleFunc("POST /v1/keys/rotate", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.RotateKeys(ctx) }))
+	mux.HandleFunc("POST /v1/audit", control.Handle(func(context.Context, None) (AuditState, error) { return g.AuditState(), nil }))
+	mux.HandleFunc("POST /v1/backup", control.Handle(g.Backup))
 	mux.HandleFunc("POST /v1/agents/decide", control.Handle(func(ctx context.Context, r DecideRequest) (None, error) {
 		return None{}, g.Decide(ctx, r)
 	}))

@@ -65,7 +65,12 @@ type Config struct {
 	// Publish is handed every new status list, in order. It must not block.
 	Publish func(lists [][]byte)
 	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
-	Audit       func(ctx context.Context, kind string, data any) error
+	Audit func(ctx context.Context, kind string, data any) error
+	// AuditSoon keeps a record that the caller's own, later and synced one covers: the chain has one order, so that what is synced
+	// later syncs it too. It is for the decision and the first credential of an enrolment at the own gateway, whose registrar records the
+	// registration before it answers: one sync instead of three. nil: this AMC answers hosts that record elsewhere, and Audit is used.
+	AuditSoon   func(kind string, data any) error
+	Gateway     aic.AIC       // of this process, whose enrolments AuditSoon is for; other gateways' are synced here
 	AgentLife   time.Duration // of an agent's credential; default 24 h
 	GatewayLife time.Duration // of a gateway's; default 72 h
 	// StatusLife is how long a status list counts; a third of it is how often a new one is made. Default, and at most, 15 minutes.

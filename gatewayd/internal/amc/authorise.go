@@ -147,7 +147,11 @@ func (a *AMC) authorise(ctx context.Context, q *arp.AuthzRequest, class uint8, d
 		kind = "authorisation.pending"
 		record["pending"] = hex.EncodeToString(out.PendingID)
 	}
-	if kept := a.cfg.Audit(ctx, kind, record); kept != nil { // a grant that nobody could find again is none
+	keep := a.cfg.Audit
+	if kind == "authorisation.granted" && q.AIC == "" { // its first credential and the registration follow
+		keep = a.auditSoon(q.GW)
+	}
+	if kept := keep(ctx, kind, record); kept != nil { // a grant that nobody could find again is none
 		return nil, errors.Join(err, frame.Errorf(frame.Internal, "the decision cannot be recorded: %w", kept))
 	}
 	return out, err

@@ -218,24 +218,29 @@ func (a *AMC) credential(ctx context.Context, o order, g *agent, chain [][]byte,
 	if err != nil {
 		return nil, fmt.Errorf("sign grant: %w", err)
 	}
-	kind := "credential.issued"
+	kind := KindIssued
 	if len(o.jti) == 0 {
-		kind = "credential.renewed"
+		kind = KindRenewed
 	}
 	if reKeyed {
 		a.mu.Lock()
 		a.noteCerts(g)
 		a.mu.Unlock()
-		kind = "credential.rekeyed"
+		kind = KindRekeyed
 		if err := a.renewList(ctx); err != nil {
 			a.cfg.Log.Error("status list", "err", err)
 		}
 	}
 	fingerprint := sha256.Sum256(chain[0])
-	return &arp.Credential{Chain: chain, Bundle: a.cfg.Bundle(), Grant: signed}, a.cfg.Audit(ctx, kind, map[string]any{
-		"aic": string(o.id), "gateway": o.gateway, "serial": leaf.SerialNumber.Text(16), "certificate": hex.EncodeToString(fingerprint[:]),
-		"spki": hex.EncodeToString(o.spki[:]), "not_after": leaf.NotAfter.UTC(), "grant": hex.EncodeToString(g.Grant),
-	})
+	record := Issued{
+		AIC: string(o.id), Gateway: o.gateway, Serial: hex.EncodeToString(leaf.SerialNumber.FillBytes(make([]byte, 16))),
+		Certificate: hex.EncodeToString(fingerprint[:]), SPKI: hex.EncodeToString(o.spki[:]), NotAfter: leaf.NotAfter.UTC(), Grant: hex.EncodeToString(g.Grant),
+	}
+	keep := a.cfg.Audit
+	if kind == KindIssued { // the registration follows
+		keep = a.auditSoon(o.gateway)
+	}
+	return &arp.Credential{Chain: chain, Bundle: a.cfg.Bundle(), Grant: signed}, keep(ctx, kind, record)
 }
 
 // Legacy is an agent that was registered before this AMC kept records of agents.

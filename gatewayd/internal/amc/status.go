@@ -73,39 +73,52 @@ func (a *AMC) Withdraw(ctx context.Context, gateway string, m *arp.Deregister) e
 var errAlready = frame.Errorf(frame.State, "it is so already")
 
 // events are the audit kinds of the states.
-var events = map[identity.State]string{
-	identity.Good: "credential.resumed", identity.Suspended: "credential.suspended", identity.Revoked: "credential.revoked",
-}
+var events = map[identity.State]string{identity.Good: KindResumed, identity.Suspended: KindSuspended, identity.Revoked: KindRevoked}
 
-// set changes an agent's state, and has the new status list out before it returns.
+// set changes an agent's state, and has the new status list out before it returns. It is recorded before it is done: a crash between
+// the two leaves a record without its effect, which nobody has been told of, and never an effect that a restored backup would undo.
 func (a *AMC) set(ctx context.Context, id string, state identity.State, reason uint8, why string) error {
 	why = why[:min(len(why), maxWhy)]
 	now := a.cfg.Now()
 	var g *agent
-	err := a.transact(ctx, func(tx Tx) (err error) {
+	var before identity.State
+	check := func(tx Tx) (err error) {
 		if g, err = getAgent(tx, id); err != nil {
 			return err
 		}
-		switch {
+		switch before = g.State; {
 		case g.State == state:
 			return errAlready
 		case g.State == identity.Revoked:
 			return frame.Errorf(frame.State, "%s is revoked, and that is for good: a new enrolment makes a new agent", id)
 		}
-		g.State, g.Since, g.Reason, g.Why = state, uint64(now.Unix()), reason, why
-		return put(tx, prefixAgent+id, g)
-	})
+		return nil
+	}
+	err := a.look(ctx, check)
+	if err == nil {
+		err = a.cfg.Audit(ctx, events[state], Changed{AIC: id, Reason: reason, Why: why})
+	}
+	if err == nil {
+		if err = a.transact(ctx, func(tx Tx) error {
+			if err := check(tx); err != nil {
+				return err
+			}
+			g.State, g.Since, g.Reason, g.Why = state, uint64(now.Unix()), reason, why
+			return put(tx, prefixAgent+id, g)
+		}); err != nil && !errors.Is(err, errAlready) { // the last word of the log is what stands
+			err = errors.Join(err, a.cfg.Audit(ctx, events[before], Changed{AIC: id, Why: "the change before could not be kept"}))
+		}
+	}
 	if errors.Is(err, errAlready) {
 		return frame.Errorf(frame.State, "%s: %w", id, errAlready)
 	}
 	if err != nil {
 		return err
 	}
-	kept := a.cfg.Audit(ctx, events[state], map[string]any{"aic": id, "reason": reason, "why": why})
 	a.mu.Lock()
 	a.note(id, g)
 	a.mu.Unlock()
-	return errors.Join(a.renewList(ctx), kept)
+	return a.renewList(ctx)
 }
 
 // Run makes a new status list whenever a third of the newest one's life is over, and clears away what has ended, until ctx ends.

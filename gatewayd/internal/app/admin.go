@@ -22,7 +22,7 @@ func (a *app) Status() admin.Status {
 	s := admin.Status{
 		Gateway: string(a.home.gateway), Domain: a.cfg.Domain, Version: daemon.Version(), Listen: a.ep.Addr().String(),
 		UptimeS: int64(time.Since(a.started).Seconds()), Agents: a.registry.Len(), Attached: a.agents.Attached(), Peers: a.Peers(),
-		Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
+		Audit: a.auditor.standing(), Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
 	}
 	if spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey); err == nil {
 		s.Pin = identity.FingerprintText(spki)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -65,6 +64,8 @@ type app struct {
 	bundles  *fetcher
 	outside  *revocation.Service // nil where no CRLs and OCSP are served
 	revoked  *revocations
+	auditor  auditor
+	recovery *recovery  // nil: the database was not restored
 	renewing sync.Mutex // one look after the CA and the own certificate at a time
 	turning  sync.Mutex // one change of the own bundle at a time
 	ep       *endpoint.Endpoint
@@ -108,7 +109,7 @@ func Start(ctx context.Context, cfg *config.Gateway, log *slog.Logger, cleanup *
 
 // open reads everything that the gateway keeps.
 func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
-	if a.store, err = store.Open(filepath.Join(a.cfg.StateDir, dirDirectory), a.log); err != nil { // its lock is the folder's
+	if a.store, err = openStore(a.cfg, a.log); err != nil { // its lock is the folder's
 		return err
 	}
 	cleanup.Add("close directory", drainTime, func(context.Context) error { return a.store.Close() })
@@ -119,6 +120,12 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		return fmt.Errorf("the configuration says domain %s, the state in %s is of %s", a.cfg.Domain, a.cfg.StateDir, a.home.bundle.Domain)
 	}
 	a.logRotation(a.home.events)
+	if a.recovery, err = readRecovery(a.store, a.cfg.StateDir, a.home.bundle); err != nil {
+		return err
+	}
+	if err = a.openAudit(cleanup); err != nil {
+		return err
+	}
 	if a.trust, err = identity.NewTrust(a.home.bundle.Raw, now); err != nil {
 		return err
 	}
@@ -126,8 +133,10 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if err := a.loadPins(); err != nil {
 		return err
 	}
-	a.registry, err = registry.Open(ctx, a.store)
-	return err
+	if a.registry, err = registry.Open(ctx, a.store); err != nil {
+		return err
+	}
+	return a.begin(ctx)
 }
 
 // wire makes the packages and hands them to each other. Nothing runs yet.
@@ -145,16 +154,19 @@ func (a *app) wire(ctx context.Context) error {
 	if a.members != nil { // else the interface would hold a nil pointer
 		gateways = a.members
 	}
+	if err := a.recover(ctx); err != nil {
+		return err
+	}
 	life := time.Duration(l.MaxSessionS) * time.Second
 	a.agents = registrar.New(registrar.Config{
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
 		Codes: registrar.Codes{Prefix: a.cfg.AIC.Prefix, ARSP: a.cfg.AIC.ARSP, Vendor: a.cfg.AIC.Vendor, Salt: a.cfg.AIC.Salted()},
 		AMC:   a.center, Directory: glue{a.registry, a.store}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
-		EnrolRate: l.EnrolRate, Gateways: gateways, NoAgents: !gateway, Log: a.log,
+		EnrolRate: l.EnrolRate, Gateways: gateways, NoAgents: !gateway, Audit: a.audit, AuditSoon: a.auditSoon, Log: a.log,
 	})
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
-		KeepPin: a.keepPin, Answer: a.answerNeighbour, Log: a.log,
+		KeepPin: a.keepPin, Answer: a.answerNeighbour, Audit: a.audit, Log: a.log,
 		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle,
 		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted,
 	})
@@ -164,7 +176,7 @@ func (a *app) wire(ctx context.Context) error {
 		Result: h.signer(identity.UseDigest), RAT: h.signer(identity.UseRAT), SAT: h.signer(identity.UseSAT),
 		Directory: glue{a.registry, a.store}, Agents: sessions{a.agents}, Network: a.peers, SessionLife: life,
 		AgentRate: l.AgentRequestRate, PeerRate: l.PeerRequestRate, AnswerBar: match.AnswerBar, Lab: a.cfg.Lab,
-		Log: a.log,
+		AuditSoon: a.auditSoon, Log: a.log,
 	})
 	return nil
 }
@@ -179,6 +191,7 @@ func (a *app) openAMC(ctx context.Context) (err error) {
 	a.amc, err = amc.New(amc.Config{
 		Domain: a.cfg.Domain, Issuer: h.issuer, Prefixes: h.bundle.Prefixes, Signer: h.authority,
 		Grant: h.signer(identity.UseGrant), Status: h.signer(identity.UseStatus), Bundle: func() []byte { return a.trust.Own().Raw },
+		Audit: a.audit, AuditSoon: a.auditor.log.RecordSoon, Gateway: h.gateway,
 		Store: records{a.store}, Deciders: deciders, Publish: a.putStatus, Now: now, Log: a.log,
 		AgentLife: time.Duration(a.cfg.AMC.AgentLife), GatewayLife: time.Duration(a.cfg.AMC.GatewayLife), StatusLife: a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife),
 	})
@@ -269,6 +282,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	a.running.Go(func() { a.spread(ctx) })
 	a.running.Go(func() { a.keepKeys(ctx) })
 	a.running.Go(func() { a.review(ctx) })
+	a.running.Go(func() { a.checkAudit(ctx) })
 	a.running.Go(func() { a.revoked.run(ctx, func(ids []string) { a.agents.RevokePeers(ids, frame.Revoked) }) })
 	if a.amc != nil {
 		a.running.Go(func() { a.amc.Run(ctx) })

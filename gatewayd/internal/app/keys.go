@@ -32,6 +32,14 @@ var signers = map[identity.Use]string{
 // by its owner.
 const useAudit identity.Use = 0x84
 
+// auditUse is the use of the key that this process signs its audit log with: an AMC alone has one key of use 4 for all.
+func (h *home) auditUse() identity.Use {
+	if _, own := (*h.keys.current.Load())[useAudit]; own {
+		return useAudit
+	}
+	return identity.UseStatus
+}
+
 // wireUse is a use as bundles spell it.
 func wireUse(u identity.Use) identity.Use { return u &^ 0x80 }
 

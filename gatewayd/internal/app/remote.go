@@ -60,7 +60,7 @@ func (a *app) bundleRenewed(ctx context.Context, raw []byte) error {
 		a.members.Announce(m)
 	}
 	a.peers.TrustChanged()
-	return a.audit(ctx, "bundle.renewed", map[string]any{"seq": own.Seq, "keys": len(own.Keys)})
+	return a.audit(ctx, kindBundle, map[string]any{"seq": own.Seq, "keys": len(own.Keys)})
 }
 
 // publishKeys puts the keys of a gateway on another host into the bundle.

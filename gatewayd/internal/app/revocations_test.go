@@ -33,6 +33,8 @@ func TestForeignRevocationsArePaced(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Second)
+		cancel()
+		<-done
 		if len(told) < 3 || len(told) > 6 {
 			t.Errorf("told %d times", len(told))
 		}
@@ -48,8 +50,6 @@ func TestForeignRevocationsArePaced(t *testing.T) {
 		if len(seen) != len(list) {
 			t.Errorf("%d of %d were told", len(seen), len(list))
 		}
-		cancel()
-		<-done
 	})
 }
 

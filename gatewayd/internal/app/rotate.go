@@ -102,6 +102,3 @@ func (a *app) turnKeys(ctx context.Context, at time.Time, force bool) error {
 func (a *app) RotateKeys(ctx context.Context) error {
 	return a.turnKeys(ctx, now(), true)
 }
-
-// audit keeps a record of this gateway.
-func (a *app) audit(context.Context, string, any) error { return nil }

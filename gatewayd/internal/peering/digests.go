@@ -53,7 +53,7 @@ func (p *Peering) bundlesFor(domain string) [][]byte {
 }
 
 // onBundle considers a bundle that a neighbour sent: its own newer one, or another domain's that it introduces.
-func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte) error {
+func (p *Peering) onBundle(ctx context.Context, gateway, domain string, raw []byte) error {
 	r := p.row(domain)
 	if r == nil {
 		return nil
@@ -72,6 +72,7 @@ func (p *Peering) onBundle(_ context.Context, gateway, domain string, raw []byte
 	if changed && err != nil { // a dispute: neither is believed
 		p.distrusted(before)
 	}
+	p.recordBundle(ctx, domain, b, changed, err)
 	if changed {
 		p.log.Info("bundle accepted", "from", domain, "of", b.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
 		p.news.broadcast()

@@ -71,7 +71,9 @@ type Config struct {
 	OnDistrusted func(*identity.Accepted)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
-	Log    *slog.Logger
+	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
+	Audit func(ctx context.Context, kind string, data any) error
+	Log   *slog.Logger
 }
 
 // Peering joins neighbours. Create it with [New], run it with Run.
@@ -176,10 +178,12 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 			gone = append(gone, domain)
 		}
 	}
+	rowsBefore := p.rows
 	p.rows = next
 	neighbours := p.neighbours()
 	p.mu.Unlock()
 	before := p.cfg.Trust.All()
+	p.recordRows(ctx, rowsBefore, rows)
 	for _, domain := range gone {
 		p.cfg.Trust.Forget(domain)
 		if p.cfg.KeepBundle != nil {
@@ -188,6 +192,7 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	}
 	for _, introduced := range p.cfg.Trust.Reconsider(p.introducedBy) {
 		p.cfg.KeepPin(introduced, nil)
+		p.record(ctx, kindDropped, map[string]any{"domain": introduced})
 	}
 	p.distrusted(before)
 	p.approveUnasked()

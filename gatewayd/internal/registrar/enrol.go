@@ -326,7 +326,7 @@ func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS,
 	} else if err != nil {
 		return nil, fmt.Errorf("commit registration of %s: %w", id, err)
 	}
-	if err := r.cfg.Audit(ctx, "agent.registered", map[string]any{
+	if err := r.cfg.Audit(ctx, KindRegistered, map[string]any{
 		"aic": string(id), "grant": hex.EncodeToString(grant.JTI), "acs": hex.EncodeToString(entry.ACSHash[:]), "version": entry.Version,
 	}); err != nil {
 		return nil, err

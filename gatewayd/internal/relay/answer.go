@@ -78,8 +78,10 @@ func (r *Relay) provision(ctx context.Context, j *job, c directory.Candidate, re
 		return frame.Errorf(frame.UpstreamFailed, "%s is not attached now", c.AIC)
 	}
 	var sat []byte
+	var used [16]byte
 	mint := func() (cti [16]byte, token []byte, err error) {
 		if _, err = rand.Read(cti[:]); err == nil {
+			used = cti
 			sat, err = r.mint(j, c, cti, spki, scope)
 		}
 		return cti, sat, err
@@ -94,6 +96,7 @@ func (r *Relay) provision(ctx context.Context, j *job, c directory.Candidate, re
 		return frame.Errorf(frame.UpstreamFailed, "%s listens nowhere that the asker could reach", c.AIC)
 	}
 	res.SAT, res.TSPKI, res.Endpoints = sat, spki[:], endpoints
+	r.recordSession(j, c, used, scope)
 	return nil
 }
 

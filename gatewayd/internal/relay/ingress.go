@@ -27,7 +27,11 @@ func (r *Relay) FromNeighbour(ctx context.Context, n Neighbour, req *semreq.Requ
 		if code := frame.CodeOf(err); code == frame.IdentityMismatch || code == frame.ReqInvalid || code == frame.BadSignature {
 			r.cfg.Network.Penalise(n.Gateway(), err.Error())
 		}
-		return r.strip(r.refuse(j, err))
+		out := r.strip(r.refuse(j, err))
+		if out.Status != frame.Overloaded { // what is over the limit shall not fill the log
+			r.record(kindAnswered, j, originOf(req), n.Domain(), out)
+		}
+		return out
 	}
 	entry, again := r.seen.begin(dupKey{req.OriginGW, string(req.ReqID), req.Attempt}, n.Gateway(), j.deadline)
 	if again != nil {
@@ -38,6 +42,7 @@ func (r *Relay) FromNeighbour(ctx context.Context, n Neighbour, req *semreq.Requ
 	}
 	answer := r.strip(r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.once(ctx, j, out) }))
 	r.seen.done(entry, answer)
+	r.record(kindAnswered, j, originOf(req), n.Domain(), answer)
 	return answer
 }
 

@@ -106,7 +106,9 @@ type Config struct {
 	PeerRate         float64 // requests a second of one neighbour or origin domain, 100, burst twice that
 	AnswerBar        uint16  // score from which an own match answers
 	Lab              bool    // results of other domains may name loopback and private addresses
-	Log              *slog.Logger
+	// AuditSoon keeps a record; nil keeps none. It is called for requests that cross a domain's border, and for sessions.
+	AuditSoon func(kind string, data any)
+	Log       *slog.Logger
 }
 
 const (
@@ -154,6 +156,9 @@ func New(cfg Config) *Relay {
 	}
 	if cfg.SessionLife == 0 {
 		cfg.SessionLife = time.Hour
+	}
+	if cfg.AuditSoon == nil {
+		cfg.AuditSoon = func(string, any) {}
 	}
 	return &Relay{
 		cfg: cfg, log: cfg.Log, seen: newDupTable(),
@@ -214,7 +219,11 @@ func (r *Relay) FromAgent(ctx context.Context, a Agent, req *semreq.Request) *se
 	if err := r.admitAgent(j, a); err != nil {
 		return r.refuse(j, err)
 	}
-	return r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.asOrigin(ctx, j, out) })
+	out := r.resolve(ctx, j, func(ctx context.Context, out *semreq.Response) { r.asOrigin(ctx, j, out) })
+	if len(req.RAT) > 0 { // it was handed to other domains
+		r.record(kindForwarded, j, r.cfg.Domain, "", out)
+	}
+	return out
 }
 
 func (r *Relay) admitAgent(j *job, a Agent) (err error) {

@@ -1,0 +1,111 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentgw/a2a"
+	"agentgw/a2a/wire"
+	"agentgw/config"
+	"agentgw/internal/audit"
+	"agentgw/internal/daemon"
+	"agentgw/internal/frame"
+)
+
+// running is an agentd without agents in this process.
+func running(t *testing.T, cfg *config.Agent) (a *app, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	a = &app{cfg: cfg, log: slog.New(slog.DiscardHandler), ctx: ctx}
+	var cleanup daemon.Cleanup
+	var err error
+	if a.db, err = openDB(cfg, a.log); err != nil {
+		t.Fatal(err)
+	}
+	cleanup.Add("close database", drainTime, func(context.Context) error { return a.db.Close() })
+	if err := a.openAudit(&cleanup); err != nil {
+		t.Fatal(errors.Join(err, cleanup.Run()))
+	}
+	return a, func() {
+		t.Helper()
+		cancel()
+		if err := cleanup.Run(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAuditOfSessionsAndDeliveries(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Agent{StateDir: t.TempDir()}
+	a, stop := running(t, cfg)
+	ag := &agent{cred: &credential{enrolment: enrolment{AIC: "2.999.A"}}, record: a.record}
+	info := a2a.Info{Sid: wire.ID{1}, Peer: "2.999.B", Cap: "2.999.A/sell"}
+	ag.recordOpened(info)
+	ag.recordDelivery("delivery.received", info.Sid, []byte{2}, []byte("the payload"), nil)
+	ag.recordEnded(info, frame.Shutdown)
+	head := a.AuditHead()
+	if r, err := VerifyAudit(cfg, &head, a.log); err != nil || !r.OK {
+		t.Errorf("while it runs: %+v, %v", r, err)
+	}
+	stop()
+	var kinds []string
+	if err := audit.Read(AuditDir(cfg), 0, func(r audit.Record) error {
+		kinds = append(kinds, r.Kind)
+		if bytes.Contains(r.Data, []byte("payload")) {
+			t.Errorf("record %d has the payload", r.N)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(kinds, " "), "agentd.started session.opened delivery.received session.ended agentd.stopped"; got != want {
+		t.Errorf("recorded %s, want %s", got, want)
+	}
+}
+
+func TestCutAuditLogIsTold(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Agent{StateDir: t.TempDir()}
+	_, stop := running(t, cfg)
+	stop()
+	if r, err := VerifyAudit(cfg, nil, slog.New(slog.DiscardHandler)); err != nil || !r.OK || r.Report.Records != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	file := filepath.Join(AuditDir(cfg), "audit.jsonl")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, raw[:bytes.IndexByte(raw, '\n')+1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := VerifyAudit(cfg, nil, slog.New(slog.DiscardHandler)); err != nil || r.OK || !strings.Contains(r.Damage.What, "cut") {
+		t.Errorf("a cut tail: %+v, %v", r, err)
+	}
+	a, stop := running(t, cfg)
+	defer stop()
+	if !strings.Contains(a.damage, "cut") {
+		t.Errorf("the next start says %q", a.damage)
+	}
+}
+
+func TestDatabaseIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := &config.Agent{StateDir: dir, EncryptionKey: filepath.Join(dir, "key")}
+	if err := os.WriteFile(cfg.EncryptionKey, bytes.Repeat([]byte("a7"), 32), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stop := running(t, cfg)
+	stop()
+	if _, err := openDB(&config.Agent{StateDir: dir}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "encrypted") {
+		t.Errorf("without the key: %v", err)
+	}
+}

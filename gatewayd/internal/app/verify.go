@@ -1,0 +1,110 @@
+package app
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"agentgw/config"
+	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/audit"
+	"agentgw/internal/daemon"
+)
+
+// AuditDir is where a gateway keeps its audit log.
+func AuditDir(cfg *config.Gateway) string { return filepath.Join(cfg.StateDir, dirAudit) }
+
+// AuditReport is what `gatewayd audit verify` found.
+type AuditReport struct {
+	Dir     string             `json:"dir"`
+	OK      bool               `json:"ok"`
+	Report  audit.Report       `json:"report"`
+	Damage  *audit.DamageError `json:"damage,omitempty"`
+	Against string             `json:"against"` // what the log was compared with beside itself
+}
+
+// VerifyAudit verifies a log of this gateway, or a copy of one. running is what the running gateway knows of it; nil: it does not run, and its
+// database is asked. A log that is not what was written is a report, other errors are errors.
+func VerifyAudit(cfg *config.Gateway, dir string, running *admin.AuditState, log *slog.Logger) (*AuditReport, error) {
+	own, err := ownBundle(cfg)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := openAuditKeys(cfg.StateDir, own)
+	if err != nil {
+		return nil, err
+	}
+	out := &AuditReport{Dir: dir, Against: "the running gateway"}
+	var kept []byte
+	if running != nil {
+		kept = running.Kept
+	} else {
+		out.Against = "the checkpoint in the directory database"
+		if kept, err = keptOffline(cfg, log); err != nil {
+			return nil, err
+		}
+	}
+	if running == nil && kept == nil {
+		out.Against = "nothing: the directory database has no checkpoint"
+	}
+	out.Report, err = audit.Verify(dir, audit.VerifyBy(keys.find), kept)
+	if err == nil && running != nil && sameLog(dir, AuditDir(cfg)) {
+		err = reachesHead(dir, running)
+	}
+	if errors.As(err, &out.Damage) {
+		return out, nil
+	}
+	out.OK = err == nil
+	return out, err
+}
+
+// reachesHead compares with the very last line that the gateway has written: nothing at all may be missing.
+func reachesHead(dir string, s *admin.AuditState) error {
+	hash, err := hex.DecodeString(s.Hash)
+	if err != nil || len(hash) != 32 {
+		return errors.New("the gateway's answer has no hash of 32 octets")
+	}
+	return audit.Reaches(dir, s.Count, [32]byte(hash))
+}
+
+func sameLog(x, y string) bool {
+	same, err := sameFolder(x, y)
+	return err == nil && same
+}
+
+// keptOffline reads the kept checkpoint of a gateway that does not run.
+func keptOffline(cfg *config.Gateway, log *slog.Logger) ([]byte, error) {
+	if _, err := os.Stat(filepath.Join(cfg.StateDir, dirDirectory)); errors.Is(err, fs.ErrNotExist) {
+		return nil, daemon.Usagef("%s has no directory database, so there is nothing to compare the log with: %w", cfg.StateDir, err)
+	}
+	s, err := openStore(cfg, log)
+	if err != nil {
+		return nil, fmt.Errorf("read the kept checkpoint: %w", err)
+	}
+	kept, err := keptCheckpoint(s)
+	return kept, errors.Join(err, s.Close())
+}
+
+// AuditRow is one record as `gatewayd audit show` prints it.
+type AuditRow struct {
+	N    uint64          `json:"n"`
+	Time time.Time       `json:"time"`
+	Kind string          `json:"kind"`
+	Data json.RawMessage `json:"data"`
+}
+
+// ShowAudit visits the records after a number, of one kind if one is given; checkpoints only where they are asked for.
+func ShowAudit(dir string, after uint64, kind string, f func(AuditRow) error) error {
+	return audit.Read(dir, after, func(r audit.Record) error {
+		if kind == "" && r.Kind == audit.KindCheckpoint || kind != "" && r.Kind != kind {
+			return nil
+		}
+		return f(AuditRow{r.N, r.Time, r.Kind, r.Data})
+	})
+}

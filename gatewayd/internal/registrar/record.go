@@ -1,0 +1,14 @@
+package registrar
+
+// Kinds of audit records of the directory's entries. Data of all has the AIC as `aic`.
+const (
+	KindRegistered = "agent.registered"
+	KindUpdated    = "agent.updated"   // another ACS
+	KindWithdrawn  = "agent.withdrawn" // data: Withdrawn
+)
+
+// Withdrawn is the data of the record of an agent that was taken out of the directory for good.
+type Withdrawn struct {
+	AIC    string `json:"aic"`
+	Reason string `json:"reason"`
+}
