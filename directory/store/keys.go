@@ -70,6 +70,9 @@ func expiryOf(key []byte) (at uint64, aic string, ok bool) {
 	return binary.BigEndian.Uint64(key[start:]), string(key[start+9:]), true
 }
 
+// escape keeps a tag from looking like two parts of a key.
+var escape = strings.NewReplacer("%", "%25", "/", "%2F")
+
 // indexKeys are the index keys of a live entry.
 func indexKeys(e directory.Entry) ([]string, error) {
 	caps, err := directory.Capabilities(e)
@@ -77,7 +80,6 @@ func indexKeys(e directory.Entry) ([]string, error) {
 		return nil, err
 	}
 	var keys []string
-	escape := strings.NewReplacer("%", "%25", "/", "%2F")
 	for _, c := range caps {
 		keys = append(keys, prefixSkill+c.SkillID+"/"+e.AIC)
 		for _, t := range c.Tags {

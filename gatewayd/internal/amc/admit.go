@@ -65,7 +65,7 @@ func (a *AMC) Admit(ctx context.Context, q *arp.AuthzRequest, csr []byte, propos
 		case err != nil:
 			return nil, nil, false, err
 		}
-		if err := a.cfg.Audit(ctx, "authorisation.granted", decisionRecord(q, by)); err != nil {
+		if err := a.auditSoon(q.GW)(ctx, "authorisation.granted", decisionRecord(q, by)); err != nil {
 			return nil, nil, false, frame.Errorf(frame.Internal, "the decision cannot be recorded: %w", err)
 		}
 		c, err := a.credential(ctx, o, kept, chain, leaf, false)
