@@ -57,6 +57,17 @@ func TestIndexKeysFollowTheEntry(t *testing.T) {
 	if got := keys(); !slices.Equal(got, []string{"skill/c/1.A", "x/\x00\x00\x00\x00\x00\x00\x03\x04/1.A"}) {
 		t.Errorf("keys after a new time %q", got)
 	}
+	other := e // of another agent, with the same document
+	other.AIC, other.Version = "1.B", 1
+	if err := s.Put(t.Context(), other, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := keys(); len(got) != 4 || !slices.Contains(got, "skill/c/1.B") {
+		t.Errorf("keys of two agents %q", got)
+	}
+	if err := s.Tombstone(t.Context(), directory.Tombstone{AIC: "1.B", State: directory.Revoked, Version: 2}, 1); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Tombstone(t.Context(), directory.Tombstone{AIC: "1.A", State: directory.Revoked, Version: 5}, 4); err != nil {
 		t.Fatal(err)
 	}
