@@ -115,6 +115,7 @@ var fences = []struct {
 		return in("internal/safehttp", "internal/control", "gatewayd/internal/admin", "agentd/internal/local")(dir, file) ||
 			(dir == "internal/pki" || dir == "gatewayd/internal/revocation") && file == "http.go"
 	}, "addresses that others named are dialled by no plain HTTP client; internal/pki and revocation serve and never dial"},
+	{"github.com/anishathalye/porcupine", in(), "a checker of histories is for tests, not for the daemons"},
 	{module + "/config", in("config", "gatewayd", "gatewayd/internal/app", "agentd", "agentd/internal/app"), "config structs stop at internal/app"},
 	{module + "/gatewayd", in("gatewayd"), "nothing imports a daemon"},
 	{module + "/agentd", in("agentd"), "nothing imports a daemon"},

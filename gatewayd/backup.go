@@ -32,7 +32,7 @@ func backupCmd(o *options) *cobra.Command {
 				return err
 			}
 			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: %d octets, sha256 %s\nit covers %d records of the audit log; keep copies of that log and of the state folder's files apart from it\n",
+				fmt.Fprintf(w, "%s: %d octets, sha256 %s\nit covers %d records of the audit log; copy that log and the state folder's files too\n",
 					done.File, done.Octets, done.SHA256, done.AuditCount)
 			})
 		},
@@ -43,7 +43,8 @@ func backupCmd(o *options) *cobra.Command {
 func restoreCmd(o *options) *cobra.Command {
 	var in app.RestoreOptions
 	cmd := &cobra.Command{
-		Use: "restore [FILE]", Short: "make the directory of a stopped gateway from a backup; what was there is moved aside", Args: daemon.Args(cobra.MaximumNArgs(1)),
+		Use: "restore [FILE]", Short: "make the directory of a stopped gateway from a backup; what was there is moved aside",
+		Args: daemon.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := config.LoadGateway(o.Config)
 			if err != nil {

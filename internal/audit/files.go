@@ -58,8 +58,9 @@ func oldName(first uint64) string {
 
 // parseOldName is the number of the first line of a file that was rotated away.
 func parseOldName(name string) (first uint64, ok bool) {
-	digits := strings.TrimPrefix(name, oldPrefix)
-	if digits, ok = strings.CutSuffix(digits, oldSuffix); !ok {
+	digits, begins := strings.CutPrefix(name, oldPrefix)
+	digits, ends := strings.CutSuffix(digits, oldSuffix)
+	if !begins || !ends {
 		return 0, false
 	}
 	first, err := strconv.ParseUint(digits, 10, 64)

@@ -47,7 +47,8 @@ type agent struct {
 	capabilities []string
 }
 
-func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB, listening func() []semreq.Endpoint, record func(string, any), log *slog.Logger) (*agent, error) {
+func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB,
+	listening func() []semreq.Endpoint, record func(kind string, data any), log *slog.Logger) (*agent, error) {
 	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, record: record, log: log.With("agent", c.Name), capabilities: cred.Capabilities}
 	if c.Stdio != nil {
 		a.backend = backend.New(backend.Config{

@@ -89,6 +89,7 @@ func (a *AMC) Reissued(ctx context.Context, i Issued) error {
 	a.mu.Lock()
 	a.noteCerts(g)
 	a.mu.Unlock()
+	a.certs.keep(i.AIC, g)
 	return nil
 }
 

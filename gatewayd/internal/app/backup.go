@@ -45,8 +45,8 @@ func (a *app) Backup(ctx context.Context, r admin.BackupRequest) (admin.BackupAn
 	if !filepath.IsAbs(r.File) {
 		return admin.BackupAnswer{}, frame.Errorf(frame.ReqInvalid, "the path of a backup must be absolute, not %q", r.File)
 	}
-	if _, err := os.Lstat(r.File); !errors.Is(err, fs.ErrNotExist) {
-		return admin.BackupAnswer{}, frame.Errorf(frame.ReqInvalid, "%s is there already: choose another name (%w)", r.File, err)
+	if _, err := os.Lstat(r.File); err == nil {
+		return admin.BackupAnswer{}, frame.Errorf(frame.ReqInvalid, "%s is there already: choose another name", r.File)
 	}
 	a.auditor.gate.Lock()
 	defer a.auditor.gate.Unlock()
@@ -116,6 +116,8 @@ type RestoreResult struct {
 	AuditBefore string    `json:"audit_before,omitempty"` // folder of the log that was there
 	Accepted    bool      `json:"accepted"`
 	Missing     string    `json:"missing,omitempty"` // why the gateway will not serve yet
+
+	kept []byte // newest checkpoint of the database that was there
 }
 
 // Restore makes the directory database of a stopped gateway from a backup. What was there is moved aside. The gateway catches up
@@ -173,6 +175,7 @@ func (out *RestoreResult) restore(cfg *config.Gateway, file string, own *identit
 	}
 	dir := filepath.Join(cfg.StateDir, dirDirectory)
 	before := dir + ".before-" + stamp
+	out.kept = keptBefore(cfg, dir, log)
 	moved, err := store.MoveAside(dir, before)
 	if err != nil {
 		return err
@@ -185,6 +188,24 @@ func (out *RestoreResult) restore(cfg *config.Gateway, file string, own *identit
 	}
 	out.Restored, out.Created, out.AuditCount = true, h.Created, h.AuditCount
 	return nil
+}
+
+// keptBefore is the newest checkpoint that the database which is about to be replaced knows; nil where it cannot be read. The backup's own is
+// as old as the backup, and would not show that the end of the log was cut since.
+func keptBefore(cfg *config.Gateway, dir string, log *slog.Logger) []byte {
+	if _, err := os.Stat(filepath.Join(dir, "MANIFEST")); err != nil {
+		return nil
+	}
+	s, err := openStore(cfg, log)
+	if err != nil {
+		return nil // damaged, perhaps why it is replaced; or in use, which comes to light next
+	}
+	defer s.Close()
+	kept, err := keptCheckpoint(s)
+	if err != nil {
+		return nil
+	}
+	return kept
 }
 
 // prepare puts the audit log in its place, notes what the operator accepts, and says whether the gateway will serve.
@@ -203,9 +224,14 @@ func (out *RestoreResult) prepare(cfg *config.Gateway, s *store.Store, o Restore
 		}
 		out.AuditBefore = before
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), auditTime)
+	defer cancel()
+	if out.kept != nil {
+		if err := s.SetMeta(ctx, metaCheckpoint, out.kept); err != nil {
+			return err
+		}
+	}
 	if o.AcceptLost {
-		ctx, cancel := context.WithTimeout(context.Background(), auditTime)
-		defer cancel()
 		if err := s.SetMeta(ctx, metaAccepted, []byte{1}); err != nil {
 			return err
 		}

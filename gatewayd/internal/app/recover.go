@@ -88,7 +88,10 @@ func readRecovery(s *store.Store, state string, own *identity.Accepted) (*recove
 	if marked != nil { // another log: every AIC in it is of somewhere else in time
 		r.header.AuditCount = 0
 	}
-	err = errors.Join(err, marked, audit.Read(dir, 0, r.read))
+	read := audit.Read(dir, 0, r.read)
+	if err == nil { // else the others say it once more
+		err = errors.Join(marked, read)
+	}
 	if err != nil && !r.accepted {
 		return nil, daemon.Usagef("the directory was restored from a backup of %s, and the audit log in %s does not tell what was revoked since: %w\n"+
 			"nothing is served; put that log back and start again, or, if it is lost, give up what it would tell with `gatewayd restore --accept-lost-revocations`",

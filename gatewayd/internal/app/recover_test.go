@@ -223,6 +223,21 @@ func TestCase67RestoreFromAnOldBackup(t *testing.T) {
 	}
 }
 
+// Whoever cuts the end of the log, and restores an old backup, undoes no revocation: the database that is replaced knows better.
+func TestRestoreWantsTheEndOfTheLog(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	done, _ := g.mustEnrol()
+	backup := g.backup(t)
+	g.setStanding(done.AIC, "revoked")
+	g.stop()
+	harm(t, filepath.Join(g.auditDir(), "audit.jsonl"), func(l []string) []string { return l[:len(l)-3] }) // revoked, stopped, checkpoint
+	if r := g.restore(t, RestoreOptions{File: backup}); !strings.Contains(r.Missing, "cut") {
+		t.Errorf("%+v", r)
+	}
+	g.mustNotStart(t, "nothing is served")
+}
+
 func mustHeader(t *testing.T, backup string) []byte {
 	t.Helper()
 	f, err := os.Open(backup)

@@ -322,6 +322,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err == nil {
 			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
 		}
 		return c, err == nil
 	}
