@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -70,6 +71,28 @@ func expiryOf(key []byte) (at uint64, aic string, ok bool) {
 	return binary.BigEndian.Uint64(key[start:]), string(key[start+9:]), true
 }
 
+const indexedKept = 4096 // of some hundred octets each
+
+// indexKeysOf remembers the index keys by what they are made of: what is written now is read as the old entry by the write after it, on
+// the committer, where everybody waits.
+func (s *Store) indexKeysOf(e directory.Entry) ([]string, error) {
+	h := sha256.New()
+	h.Write([]byte(e.AIC + "\x00" + be64(uint64(e.ExpiresAt.UnixMilli()))))
+	h.Write(e.ACS)
+	content := [32]byte(h.Sum(nil))
+	if keys, ok := s.indexed.Get(content); ok {
+		return keys, nil
+	}
+	keys, err := indexKeys(e)
+	if err == nil {
+		s.indexed.Add(content, keys)
+	}
+	return keys, err
+}
+
+// escape keeps a tag from looking like two parts of a key.
+var escape = strings.NewReplacer("%", "%25", "/", "%2F")
+
 // indexKeys are the index keys of a live entry.
 func indexKeys(e directory.Entry) ([]string, error) {
 	caps, err := directory.Capabilities(e)
@@ -77,7 +100,6 @@ func indexKeys(e directory.Entry) ([]string, error) {
 		return nil, err
 	}
 	var keys []string
-	escape := strings.NewReplacer("%", "%25", "/", "%2F")
 	for _, c := range caps {
 		keys = append(keys, prefixSkill+c.SkillID+"/"+e.AIC)
 		for _, t := range c.Tags {

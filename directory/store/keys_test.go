@@ -43,7 +43,32 @@ func TestIndexKeysFollowTheEntry(t *testing.T) {
 	if got := keys(); !slices.Equal(got, []string{"skill/b/1.A", "tag/z/1.A/b"}) {
 		t.Errorf("keys after an update %q", got)
 	}
-	if err := s.Tombstone(t.Context(), directory.Tombstone{AIC: "1.A", State: directory.Revoked, Version: 3}, 2); err != nil {
+	e.Version, e.ACS = 3, document(`{"id":"c"}`) // the document alone
+	if err := s.Put(t.Context(), e, 2); err != nil {
+		t.Fatal(err)
+	}
+	if got := keys(); !slices.Equal(got, []string{"skill/c/1.A"}) {
+		t.Errorf("keys after a new document %q", got)
+	}
+	e.Version, e.ExpiresAt = 4, time.UnixMilli(0x0304).UTC() // the time alone
+	if err := s.Put(t.Context(), e, 3); err != nil {
+		t.Fatal(err)
+	}
+	if got := keys(); !slices.Equal(got, []string{"skill/c/1.A", "x/\x00\x00\x00\x00\x00\x00\x03\x04/1.A"}) {
+		t.Errorf("keys after a new time %q", got)
+	}
+	other := e // of another agent, with the same document
+	other.AIC, other.Version = "1.B", 1
+	if err := s.Put(t.Context(), other, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := keys(); len(got) != 4 || !slices.Contains(got, "skill/c/1.B") {
+		t.Errorf("keys of two agents %q", got)
+	}
+	if err := s.Tombstone(t.Context(), directory.Tombstone{AIC: "1.B", State: directory.Revoked, Version: 2}, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Tombstone(t.Context(), directory.Tombstone{AIC: "1.A", State: directory.Revoked, Version: 5}, 4); err != nil {
 		t.Fatal(err)
 	}
 	if got := keys(); len(got) != 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"agentgw/directory"
 )
@@ -46,6 +47,15 @@ func (t *Tx) Set(name string, value []byte) {
 	value = slices.Clone(value)
 	t.over[name] = value
 	t.list = append(t.list, mutation{name, value})
+}
+
+// Reserve takes an AIC for good with the rest of the transaction, or returns directory.ErrExists if it was ever taken.
+func (t *Tx) Reserve(aic string, at time.Time) error {
+	m, err := reservation(t.r, aic, at)
+	if err == nil {
+		t.list = append(t.list, m)
+	}
+	return err
 }
 
 const maxRecordName = 256

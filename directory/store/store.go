@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"agentgw/directory"
 	"agentgw/internal/frame"
 )
@@ -43,8 +45,9 @@ type Store struct {
 	back    backend
 	queue   chan *write
 	closing chan struct{}
-	ended   chan struct{} // the committer has returned
-	closed  chan struct{} // Close is done
+	ended   chan struct{}                  // the committer has returned
+	closed  chan struct{}                  // Close is done
+	indexed *lru.Cache[[32]byte, []string] // index keys by content, see indexKeysOf
 
 	mu       sync.Mutex // guards shut; never held across I/O
 	shut     bool
@@ -53,8 +56,10 @@ type Store struct {
 }
 
 func newStore(back backend) *Store {
+	indexed, _ := lru.New[[32]byte, []string](indexedKept) // fails on a size below 1 only
 	s := &Store{
-		back: back, queue: make(chan *write, maxGroup),
+		indexed: indexed,
+		back:    back, queue: make(chan *write, maxGroup),
 		closing: make(chan struct{}), ended: make(chan struct{}), closed: make(chan struct{}),
 	}
 	go s.commitLoop()
@@ -201,7 +206,7 @@ func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) err
 	if err != nil {
 		return err
 	}
-	keys, err := indexKeys(e)
+	keys, err := s.indexKeysOf(e)
 	if err != nil {
 		return err
 	}
@@ -209,7 +214,7 @@ func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) err
 		return fmt.Errorf("put entry %s: version %d after %d in state %v", e.AIC, e.Version, expected, e.State)
 	}
 	return s.write(ctx, func(r reader) ([]mutation, error) {
-		old, err := expect(r, e.AIC, expected)
+		old, err := s.expect(r, e.AIC, expected)
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +236,7 @@ func (s *Store) Tombstone(ctx context.Context, t directory.Tombstone, expected u
 		return fmt.Errorf("tombstone %s: version %d after %d", t.AIC, t.Version, expected)
 	}
 	return s.write(ctx, func(r reader) ([]mutation, error) {
-		old, err := expect(r, t.AIC, expected)
+		old, err := s.expect(r, t.AIC, expected)
 		if err != nil {
 			return nil, err
 		}
@@ -241,7 +246,7 @@ func (s *Store) Tombstone(ctx context.Context, t directory.Tombstone, expected u
 }
 
 // expect checks the stored version and returns the index keys of the stored entry.
-func expect(r reader, aic string, expected uint64) ([]string, error) {
+func (s *Store) expect(r reader, aic string, expected uint64) ([]string, error) {
 	old, err := getEntry(r, aic)
 	switch {
 	case errors.Is(err, directory.ErrNotFound) && expected == 0:
@@ -256,7 +261,7 @@ func expect(r reader, aic string, expected uint64) ([]string, error) {
 	case old.Version != expected:
 		return nil, fmt.Errorf("entry %s is at version %d, not %d: %w", aic, old.Version, expected, directory.ErrConflict)
 	}
-	return indexKeys(old)
+	return s.indexKeysOf(old)
 }
 
 // reindex removes index keys that are no longer wanted and adds those that were not there.
@@ -306,15 +311,20 @@ func appendChange(r reader, list []mutation, c Change) ([]mutation, error) {
 // Reserve takes an AIC for good, or returns ErrExists if it was ever taken.
 func (s *Store) Reserve(ctx context.Context, aic string, at time.Time) error {
 	return s.write(ctx, func(r reader) ([]mutation, error) {
-		for _, prefix := range []string{prefixTaken, prefixEntry, prefixTomb} {
-			if _, err := r.get(prefix + aic); err == nil {
-				return nil, fmt.Errorf("reserve %s: %w", aic, directory.ErrExists)
-			} else if !errors.Is(err, errAbsent) {
-				return nil, fmt.Errorf("reserve %s: %w", aic, err)
-			}
-		}
-		return []mutation{{prefixTaken + aic, []byte(be64(uint64(max(at.UnixMilli(), 0))))}}, nil
+		m, err := reservation(r, aic, at)
+		return []mutation{m}, err
 	})
+}
+
+func reservation(r reader, aic string, at time.Time) (mutation, error) {
+	for _, prefix := range []string{prefixTaken, prefixEntry, prefixTomb} {
+		if _, err := r.get(prefix + aic); err == nil {
+			return mutation{}, fmt.Errorf("reserve %s: %w", aic, directory.ErrExists)
+		} else if !errors.Is(err, errAbsent) {
+			return mutation{}, fmt.Errorf("reserve %s: %w", aic, err)
+		}
+	}
+	return mutation{prefixTaken + aic, []byte(be64(uint64(max(at.UnixMilli(), 0))))}, nil
 }
 
 // Meta is a small named value, or ErrNotFound.

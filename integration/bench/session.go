@@ -234,11 +234,11 @@ func (w *world) sessions(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	return []row{
-		{"session INIT→ACCEPT, warm", 1.3, 160, setup, timed(func(ctx context.Context) error {
+		{name: "session INIT→ACCEPT, warm", bar: 1.3, blocks: 160, ours: setup, floor: timed(func(ctx context.Context) error {
 			_, err := w.floor.signed(ctx, signed)
 			return err
 		})},
-		{"2 KB context there and back", 1.3, 300, deliver, floor},
+		{name: "2 KB context there and back", bar: 1.3, blocks: 300, ours: deliver, floor: floor},
 	}, nil
 }
 

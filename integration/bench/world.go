@@ -75,6 +75,16 @@ func (w *world) close() {
 	w.procs.Stop()
 }
 
+// pids are the children.
+func (w *world) pids() (out []int) {
+	for _, p := range w.procs.Processes() {
+		if !p.Ended() {
+			out = append(out, p.PID())
+		}
+	}
+	return out
+}
+
 // tails are the ends of the children's logs.
 func (w *world) tails() string {
 	var b strings.Builder
@@ -228,16 +238,16 @@ func (w *world) resolutions(ctx context.Context) ([]row, error) {
 	payload := make([]byte, floorQuery)
 	return []row{
 		{
-			"local resolve by exact id", 1.5, 300, ask(byID),
-			timed(func(context.Context) error { return w.floor.ask(w.floor.exact, exact.ID) }),
+			name: "local resolve by exact id", bar: 1.5, blocks: 300, ours: ask(byID),
+			floor: timed(func(context.Context) error { return w.floor.ask(w.floor.exact, exact.ID) }),
 		},
 		{
-			"local resolve by text, 4096 capabilities", 3, 300, ask(byText),
-			timed(func(context.Context) error { return w.floor.ask(w.floor.text, text.Name) }),
+			name: "local resolve by text, 4096 capabilities", bar: 3, blocks: 300, ours: ask(byText),
+			floor: timed(func(context.Context) error { return w.floor.ask(w.floor.text, text.Name) }),
 		},
 		{
-			"1-hop resolve", 1.3, 300, ask(hop),
-			timed(func(ctx context.Context) error {
+			name: "1-hop resolve", bar: 1.3, blocks: 300, ours: ask(hop),
+			floor: timed(func(ctx context.Context) error {
 				_, err := w.chain.call(ctx, floorChain, payload)
 				return err
 			}),

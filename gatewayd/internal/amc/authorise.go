@@ -137,10 +137,7 @@ func (a *AMC) authorise(ctx context.Context, q *arp.AuthzRequest, class uint8, d
 	if err == nil && known { // who waits asks again and again
 		return out, nil
 	}
-	record := map[string]any{
-		"req": hex.EncodeToString(q.ReqID), "gateway": q.GW, "spki": hex.EncodeToString(q.SPKI), "organization": q.Attributes.Organization,
-		"name": q.Attributes.Name, "address": q.Attributes.Address, "scope": q.Scope, "aic": q.AIC, "decider": by,
-	}
+	record := decisionRecord(q, by)
 	kind := "authorisation.granted"
 	switch {
 	case err != nil:
@@ -158,6 +155,14 @@ func (a *AMC) authorise(ctx context.Context, q *arp.AuthzRequest, class uint8, d
 		return nil, errors.Join(err, frame.Errorf(frame.Internal, "the decision cannot be recorded: %w", kept))
 	}
 	return out, err
+}
+
+// decisionRecord is what the audit log keeps of a decision, whichever it is.
+func decisionRecord(q *arp.AuthzRequest, by string) map[string]any {
+	return map[string]any{
+		"req": hex.EncodeToString(q.ReqID), "gateway": q.GW, "spki": hex.EncodeToString(q.SPKI), "organization": q.Attributes.Organization,
+		"name": q.Attributes.Name, "address": q.Attributes.Address, "scope": q.Scope, "aic": q.AIC, "decider": by,
+	}
 }
 
 func (a *AMC) decide(ctx context.Context, q *arp.AuthzRequest, class uint8, dnsNames []string) (out *arp.AuthzResponse, by string, known bool, err error) {

@@ -149,7 +149,18 @@ func (r *Registrar) enrol(ctx context.Context, peer [32]byte, from netip.Addr, r
 	if err != nil {
 		return nil, err
 	}
-	decided, err := r.authorise(ctx, spki, token, from, req, draft)
+	q, err := r.question(spki, token, from, req, draft)
+	if err != nil {
+		return nil, err
+	}
+	if a, here := r.cfg.AMC.(Admitter); here {
+		if grant, issued, ok, err := a.Admit(ctx, q, req.CSR, r.propose); err != nil {
+			return nil, err
+		} else if ok {
+			return r.publish(ctx, req, draft, aic.AIC(grant.AIC), grant, issued)
+		}
+	}
+	decided, err := r.cfg.AMC.Authorise(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +185,8 @@ func (r *Registrar) enrol(ctx context.Context, peer [32]byte, from netip.Addr, r
 	return r.publish(ctx, req, draft, id, grant, issued)
 }
 
-// authorise asks the central authentication service.
-func (r *Registrar) authorise(ctx context.Context, spki [32]byte, token []byte, from netip.Addr, req *arp.Enrol, draft *acs.ACS) (*arp.AuthzResponse, error) {
+// question is what the central authentication service is asked.
+func (r *Registrar) question(spki [32]byte, token []byte, from netip.Addr, req *arp.Enrol, draft *acs.ACS) (*arp.AuthzRequest, error) {
 	onto, err := aic.RandomSerial(rand.Reader)
 	if err != nil {
 		return nil, err
@@ -183,11 +194,10 @@ func (r *Registrar) authorise(ctx context.Context, spki [32]byte, token []byte, 
 	hash := sum(req.Draft)
 	id := make([]byte, 16)
 	rand.Read(id) // it never fails
-	q := &arp.AuthzRequest{
+	return &arp.AuthzRequest{
 		ReqID: id, GW: string(r.cfg.Gateway), SPKI: spki[:], Vendor: r.vendor(draft.Provider.Organization), Ontology: onto,
 		Attributes: attributes(draft, from), Scope: req.Scope, TokenHash: token, ACSHash: hash[:], Skills: skillIDs(draft), PendingID: req.PendingID,
-	}
-	return r.cfg.AMC.Authorise(ctx, q)
+	}, nil
 }
 
 func attributes(a *acs.ACS, from netip.Addr) arp.Attributes {
@@ -258,18 +268,23 @@ func skillIDs(a *acs.ACS) []string {
 	return out
 }
 
+// propose makes an AIC that nobody has yet, but for a chance of one in 2^46.
+func (r *Registrar) propose(vendor, ontology string) (aic.AIC, error) {
+	entity, err := aic.RandomSerial(rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	c := r.cfg.Codes
+	return aic.New(c.Prefix, c.ARSP, vendor, ontology, entity, c.Salt)
+}
+
 // reserve takes a new AIC, or goes on with the one that the grant was used for before a crash.
 func (r *Registrar) reserve(ctx context.Context, g *arp.Grant) (aic.AIC, error) {
 	if g.AIC != "" {
 		return aic.Parse(g.AIC)
 	}
 	for range reserveTries {
-		entity, err := aic.RandomSerial(rand.Reader)
-		if err != nil {
-			return "", err
-		}
-		c := r.cfg.Codes
-		id, err := aic.New(c.Prefix, c.ARSP, g.Vendor, g.Ontology, entity, c.Salt)
+		id, err := r.propose(g.Vendor, g.Ontology)
 		if err != nil {
 			return "", err
 		}

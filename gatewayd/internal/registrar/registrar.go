@@ -82,6 +82,12 @@ type Config struct {
 	Log       *slog.Logger
 }
 
+// Admitter is an AMC in this process, over the same database as the directory: it decides, reserves and issues in one commit. ok is false
+// where the steps are due one by one.
+type Admitter interface {
+	Admit(ctx context.Context, q *arp.AuthzRequest, csr []byte, propose amc.Propose) (g *arp.Grant, c *arp.Credential, ok bool, err error)
+}
+
 // Gateways is the AMC as gateways on other hosts see it.
 type Gateways interface {
 	// Serve runs the connection of a gateway that the handshake has verified, until it ends.
