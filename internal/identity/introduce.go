@@ -34,13 +34,14 @@ func (t *Trust) introduce(raw []byte, by string, patterns []string, ask bool) (c
 		changed, err = t.introduceAgain(known, a)
 		return changed, false, err
 	}
-	switch pin, pinned := t.pins[a.Domain]; {
-	case pinned && pin != a.Fingerprint:
-		return false, false, frame.Errorf(frame.TrustDenied, "bundle of %s is signed by %s, it was first introduced under %s: configure it by hand",
-			a.Domain, FingerprintText(a.Fingerprint), FingerprintText(pin))
-	case !pinned && len(t.All())+len(t.disputed)+len(t.pins) > 2*maxIntroduced:
+	switch last, pinned := t.pins[a.Domain]; {
+	case pinned:
+		if a, err = last.considered(a); err != nil {
+			return false, false, err
+		}
+	case len(t.All())+len(t.disputed)+len(t.pins) > 2*maxIntroduced:
 		return false, false, frame.Errorf(frame.LimitExceeded, "more than %d domains are known", maxIntroduced)
-	case !pinned && ask:
+	case ask:
 		held, err = t.hold(a)
 		return false, held, err
 	}
@@ -95,9 +96,7 @@ func (t *Trust) accept(a *Accepted) (changed bool, err error) {
 	if err := t.disjoint(a, 0); err != nil {
 		return false, err
 	}
-	if _, pinned := t.pins[a.Domain]; !pinned {
-		t.pins[a.Domain] = a.Fingerprint
-	}
+	t.pins[a.Domain] = pin{a.Fingerprint, a}
 	delete(t.pending, a.Domain)
 	t.put(a)
 	return true, nil

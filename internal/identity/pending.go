@@ -100,7 +100,7 @@ func (t *Trust) Approve(domain string, fingerprint [32]byte) (*Accepted, error) 
 		return nil, err
 	}
 	delete(t.pending, domain)
-	t.pins[domain] = fingerprint
+	t.pins[domain] = pin{fingerprint, a}
 	t.put(a)
 	return a, nil
 }

@@ -41,7 +41,7 @@ func TestHeldIntroductionCountsOnceApproved(t *testing.T) {
 	}
 	// After a restart the pin is what is left of the approval.
 	again := home.Trust(t)
-	again.Pin(far.Name, p[0].Fingerprint)
+	again.Pin(far.Name, p[0].Fingerprint, nil)
 	if changed, held, err := again.Hold(far.Raw, "hub.example", anyExample); !changed || held || err != nil {
 		t.Errorf("pinned: %v %v %v", changed, held, err)
 	}

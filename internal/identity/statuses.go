@@ -245,10 +245,11 @@ func (s *Statuses) grace(issuer string, home bool) time.Duration {
 	if held := s.issuers[issuer]; held != nil {
 		life = min(life, held.life)
 	}
+	whole := StatusGrace
 	if home {
-		return life * (StatusHomeGrace / MaxStatusLife)
+		whole = StatusHomeGrace
 	}
-	return life / (MaxStatusLife / StatusGrace)
+	return time.Duration(float64(whole) * life.Seconds() / MaxStatusLife.Seconds())
 }
 
 // Raw is the newest whole list of an issuer as signed, to be handed on: the full list, then the deltas since.

@@ -25,7 +25,7 @@ type Trust struct {
 
 	mu       sync.Mutex           // serialises writers; guards the rest
 	disputed map[string][]string  // domain that two introducers describe differently -> who they are
-	pins     map[string][32]byte  // fingerprint under which an introduced domain was first accepted
+	pins     map[string]pin       // of the domains that were ever introduced
 	pending  map[string]*Accepted // introduced, and waiting for the operator's approval
 }
 
@@ -36,16 +36,45 @@ func NewTrust(own []byte, now func() time.Time) (*Trust, error) {
 		return nil, fmt.Errorf("own bundle: %w", err)
 	}
 	a.Source = Own
-	t := &Trust{now: now, disputed: map[string][]string{}, pins: map[string][32]byte{}, pending: map[string]*Accepted{}}
+	t := &Trust{now: now, disputed: map[string][]string{}, pins: map[string]pin{}, pending: map[string]*Accepted{}}
 	t.view.Store(&[]*Accepted{a})
 	return t, nil
 }
 
-// Pin restores what an earlier run of this process first accepted of an introduced domain: another key is refused.
-func (t *Trust) Pin(domain string, fingerprint [32]byte) {
+// pin is what was last accepted of an introduced domain.
+type pin struct {
+	fingerprint [32]byte  // of its signer
+	last        *Accepted // nil where only the signer is known
+}
+
+// Pin restores what an earlier run of this process last accepted of an introduced domain: who signed it and, unless raw is empty, the
+// bundle, so that a domain whose key was replaced while this process was down is known again. It is believed only once a peer
+// introduces it again; a bundle under another key that the last one does not name is refused.
+func (t *Trust) Pin(domain string, fingerprint [32]byte, raw []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pins[domain] = fingerprint
+	p := pin{fingerprint: fingerprint}
+	if a, err := ParseBundle(raw); err == nil && a.Domain == domain && a.Fingerprint == fingerprint {
+		p.last = a
+	}
+	t.pins[domain] = p
+}
+
+// considered is the newer of the last bundle of a domain and of a that is introduced, or why a is none of its line.
+func (p pin) considered(a *Accepted) (*Accepted, error) {
+	switch {
+	case p.last == nil && p.fingerprint == a.Fingerprint:
+		return a, nil
+	case p.last != nil && sameLine(p.last, a):
+		if a.Seq > p.last.Seq {
+			return a, nil
+		}
+		last := *p.last
+		last.Source, last.By = a.Source, a.By
+		return &last, nil
+	}
+	return nil, frame.Errorf(frame.TrustDenied, "bundle of %s is signed by %s, the last one was signed by %s, which does not vouch for it: configure it by hand",
+		a.Domain, FingerprintText(a.Fingerprint), FingerprintText(p.fingerprint))
 }
 
 // All is the accepted bundles: own first, then in the order of their domains. Callers must not change them.

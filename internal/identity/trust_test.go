@@ -275,6 +275,51 @@ func TestRotationIsNoDispute(t *testing.T) {
 	}
 }
 
+// A gateway that was down while an introduced domain replaced the key of its bundles knows the domain again, and an introducer that
+// is behind does not take it back.
+func TestPinnedDomainRotatesWhileWeAreDown(t *testing.T) {
+	home, hub, far := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "hub.example", "B1"), identitytest.New(t, "far.example", "F1")
+	next := frame.NewSigner(ed25519.NewKeyFromSeed(make([]byte, 32)))
+	older, patterns := *far.Bundle, []string{"*.example"}
+	older.Keys = append(older.Keys, identity.NewBundleKey(next, far.Issuer, identity.UseBundle, time.Now(), time.Hour))
+	first := far.SignBundle(t, &older)
+	younger := older
+	younger.Seq++
+	second, err := younger.Sign(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	impostor := identitytest.New(t, "far.example", "F2").Raw
+	signer := func(raw []byte) [32]byte {
+		a, err := identity.ParseBundle(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Fingerprint
+	}
+
+	trust := home.Trust(t, hub)
+	trust.Pin(far.Name, signer(first), first)
+	if trust.Domain(far.Name) != nil {
+		t.Error("believed before anybody introduced it again")
+	}
+	if _, err := trust.Introduce(impostor, hub.Name, patterns); frame.CodeOf(err) != frame.TrustDenied {
+		t.Errorf("a signer that the last bundle does not name: %v", err)
+	}
+	if changed, held, err := trust.Hold(second, hub.Name, patterns); !changed || held || err != nil {
+		t.Errorf("the next bundle under the next key: %v, held %v, %v", changed, held, err)
+	}
+
+	trust = home.Trust(t, hub)
+	trust.Pin(far.Name, signer(second), second)
+	if changed, err := trust.Introduce(first, hub.Name, patterns); !changed || err != nil {
+		t.Errorf("by an introducer that is behind: %v, %v", changed, err)
+	}
+	if a := trust.Domain(far.Name); a == nil || a.Seq != younger.Seq || len(a.By) != 1 || a.Source != identity.Introduced {
+		t.Errorf("%+v is believed", a)
+	}
+}
+
 func TestIntroducersCannotFillTheMemory(t *testing.T) {
 	home, hub := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "hub.example", "B1")
 	trust := home.Trust(t, hub)
@@ -315,7 +360,7 @@ func TestIntroducedDomainIsPinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	trust := home.Trust(t, hub)
-	trust.Pin("far.example", first.Fingerprint)
+	trust.Pin("far.example", first.Fingerprint, nil)
 	if _, err := trust.Introduce(impostor.Raw, "hub.example", []string{"*.example"}); frame.CodeOf(err) != frame.TrustDenied {
 		t.Errorf("another key for a pinned domain: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -340,26 +341,26 @@ func (a *app) nextEpoch(ctx context.Context) (uint64, error) {
 
 const pinPrefix = "pin/"
 
-// loadPins restores which keys the introduced domains were first accepted under.
+// loadPins restores what was last accepted of the introduced domains: a fingerprint, and after it the bundle.
 func (a *app) loadPins() error {
 	pins, err := a.store.Metas(pinPrefix)
 	if err != nil {
 		return fmt.Errorf("read pins: %w", err)
 	}
-	for name, fingerprint := range pins {
-		if len(fingerprint) == 32 {
-			a.trust.Pin(strings.TrimPrefix(name, pinPrefix), [32]byte(fingerprint))
+	for name, pin := range pins {
+		if len(pin) >= 32 {
+			a.trust.Pin(strings.TrimPrefix(name, pinPrefix), [32]byte(pin), pin[32:])
 		}
 	}
 	return nil
 }
 
-func (a *app) keepPin(domain string, fingerprint *[32]byte) {
+func (a *app) keepPin(domain string, last *identity.Accepted) {
 	ctx, cancel := context.WithTimeout(context.Background(), pinTime)
 	defer cancel()
 	var value []byte
-	if fingerprint != nil {
-		value = fingerprint[:]
+	if last != nil {
+		value = slices.Concat(last.Fingerprint[:], last.Raw)
 	}
 	if err := a.store.SetMeta(ctx, pinPrefix+domain, value); err != nil {
 		a.log.Error("keep pin", "domain", domain, "err", err)

@@ -22,7 +22,7 @@ func (p *Peering) introduce(r *peer, raw []byte, b *identity.Accepted) (changed 
 		}
 	}
 	if changed && err == nil {
-		p.cfg.KeepPin(b.Domain, &b.Fingerprint)
+		p.cfg.KeepPin(b.Domain, p.cfg.Trust.Domain(b.Domain))
 	} // the pin of a domain that is disputed now stays: else a restart would believe whoever speaks first
 	return changed, err
 }
@@ -73,7 +73,7 @@ func (p *Peering) Approve(domain string, fingerprint [32]byte) error {
 	if err != nil {
 		return err
 	}
-	p.cfg.KeepPin(domain, &fingerprint)
+	p.cfg.KeepPin(domain, a)
 	p.log.Info("introduced domain approved", "domain", domain, "by", a.By, "fingerprint", identity.FingerprintText(fingerprint))
 	p.news.broadcast()
 	<-p.ready

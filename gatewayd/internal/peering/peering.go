@@ -56,8 +56,8 @@ type Config struct {
 	Certificate     func() tls.Certificate
 	Trust           *identity.Trust
 	Signer          func() frame.Signer // key of use 1, as of now
-	// KeepPin remembers over restarts under which key an introduced domain was first accepted; nil forgets it.
-	KeepPin func(domain string, fingerprint *[32]byte)
+	// KeepPin remembers over restarts what was last accepted of an introduced domain; nil forgets it.
+	KeepPin func(domain string, last *identity.Accepted)
 	// KeepBundle remembers over restarts the newest bundle of a configured peer, with the operator's copy that it descends from
 	// ([identity.Accepted.Root]); nil forgets it. KeptBundle is what was remembered. Both may be nil: for tests.
 	KeepBundle func(domain string, b *identity.Accepted)

@@ -31,7 +31,7 @@ func newSide(t *testing.T, d *identitytest.Domain, served func(*side, context.Co
 	cfg := Config{
 		Gateway: string(d.Gateway), Domain: d.Name, Certificate: func() tls.Certificate { return cert }, Trust: d.Trust(t),
 		Signer:  d.Sign[identity.UseDigest].Always(),
-		KeepPin: func(domain string, fingerprint *[32]byte) { s.pins[domain] = fingerprint != nil },
+		KeepPin: func(domain string, last *identity.Accepted) { s.pins[domain] = last != nil },
 		Answer:  func(context.Context, relay.Neighbour, *semreq.Request) *semreq.Response { return nil },
 		Log:     slog.New(slog.DiscardHandler),
 	}
