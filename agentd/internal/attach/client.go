@@ -100,6 +100,7 @@ func (c *Client) Run(ctx context.Context) {
 	defer running.Wait()
 	running.Go(func() { c.keepFresh(ctx) })
 	wait := backoffMin
+	var renewed time.Time // because of a refusal
 	for ctx.Err() == nil {
 		began := time.Now()
 		select {
@@ -122,6 +123,11 @@ func (c *Client) Run(ctx context.Context) {
 			return
 		}
 		c.setDetached(l, err)
+		if frame.CodeOf(err) == frame.IdentityMismatch && time.Since(renewed) > renewFinal {
+			if renewed = time.Now(); c.renewRefused(ctx, err) {
+				continue
+			}
+		}
 		if time.Since(began) > steadyAfter {
 			wait = backoffMin
 		}

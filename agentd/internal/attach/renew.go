@@ -115,6 +115,17 @@ func (c *Client) renew(ctx context.Context) error {
 	return c.renewOver(ctx, conn, key, false)
 }
 
+// renewRefused renews at once because the gateway does not take the agent as it is: a gateway that was restored from a backup, for one,
+// knows an older grant than the agent's.
+func (c *Client) renewRefused(ctx context.Context, refusal error) bool {
+	err := c.renew(ctx)
+	c.log.Warn("the gateway does not know this credential, a new one is asked for", "refusal", refusal, "err", err)
+	if final(err) {
+		c.setRefused(err)
+	}
+	return err == nil
+}
+
 // ReKey replaces the agent's key under the same AIC, while it is attached. Sessions that run go on over their connections.
 func (c *Client) ReKey(ctx context.Context) error {
 	c.renewing.Lock()
