@@ -53,6 +53,7 @@ func TestGatewayErrors(t *testing.T) {
 		"domain in upper case":                        {strings.Replace(goodGateway, "hospital", "Hospital", 1), "lower-case"},
 		"no salt":                                     {"domain: a.example\naic: {prefix: 2.999.1.1, arsp: A1}\n", "aic.salt"},
 		"listen without a port":                       {goodGateway + "listen: 127.0.0.1\n", "host:port"},
+		"negative rate":                               {goodGateway + "limits: {update_rate: -1}\n", "update_rate"},
 		"session too long":                            {goodGateway + "limits: {max_session_seconds: 90000}\n", "max_session_seconds"},
 	} {
 		path := write(t, "gatewayd.yaml", c.text)

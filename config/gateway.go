@@ -60,6 +60,7 @@ type Limits struct {
 	AgentRequestRate float64 `yaml:"agent_request_rate"`  // requests a second of one AIC, 20
 	PeerRequestRate  float64 `yaml:"peer_request_rate"`   // requests a second of one neighbour, 100
 	EnrolRate        float64 `yaml:"enrol_rate"`          // enrolments a second of one address, 5
+	UpdateRate       float64 `yaml:"update_rate"`         // changes of its ACS a second of one agent, 1, after a burst of five times that
 	MaxSessionS      int     `yaml:"max_session_seconds"` // 3600, at most 28800
 }
 
@@ -156,6 +157,14 @@ func (g *Gateway) validate(file string) error {
 	}
 	if g.Limits.MaxSessionS < 0 || g.Limits.MaxSessionS > 28800 {
 		p.add("limits.max_session_seconds", "%d is not 1 to 28800", g.Limits.MaxSessionS)
+	}
+	for key, v := range map[string]float64{
+		"max_connections": float64(g.Limits.MaxConnections), "handshake_rate": g.Limits.HandshakeRate, "agent_request_rate": g.Limits.AgentRequestRate,
+		"peer_request_rate": g.Limits.PeerRequestRate, "enrol_rate": g.Limits.EnrolRate, "update_rate": g.Limits.UpdateRate,
+	} {
+		if v < 0 || math.IsNaN(v) {
+			p.add("limits."+key, "%g is below zero: leave it out for the default", v)
+		}
 	}
 	g.AMC.validate(p, g)
 	return p.err()

@@ -30,7 +30,7 @@ type example struct {
 var examples = []example{
 	{
 		"gatewayd.yaml", func(f string) (any, error) { return config.LoadGateway(f) }, config.Gateway{},
-		[]string{"MaxConnections", "HandshakeRate", "AgentRequestRate", "PeerRequestRate", "EnrolRate"},
+		[]string{"MaxConnections", "HandshakeRate", "AgentRequestRate", "PeerRequestRate", "EnrolRate", "UpdateRate"},
 	},
 	{"agentd.yaml", func(f string) (any, error) { return config.LoadAgent(f) }, config.Agent{}, nil},
 	{"peers.d/transit.example.yaml", func(f string) (any, error) { return config.LoadPeer(f) }, config.Peer{}, nil},

@@ -130,6 +130,25 @@ type TrustHeld struct {
 // MaxTrustHeld bounds the list.
 const MaxTrustHeld = 8
 
+// Lacking is what a peer that holds held is sent of an issuer: newest says what there is, bundle and lists are it.
+func Lacking(held []TrustHeld, newest TrustHeld, bundle []byte, lists [][]byte) (out []frame.Message) {
+	var has TrustHeld
+	for _, h := range held {
+		if h.Issuer == newest.Issuer {
+			has = h
+		}
+	}
+	if has.BundleSeq < newest.BundleSeq {
+		out = append(out, &Bundle{Bundle: bundle})
+	}
+	if has.StatusSeq < newest.StatusSeq {
+		for _, list := range lists {
+			out = append(out, &Status{List: list})
+		}
+	}
+	return out
+}
+
 // FrameType is ATTACH.
 func (*Attach) FrameType() frame.Type { return frame.Attach }
 

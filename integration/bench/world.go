@@ -24,7 +24,7 @@ const (
 )
 
 // raisedLimits would refuse the load of a bench at their defaults.
-const raisedLimits = "limits: {handshake_rate: 100000, enrol_rate: 100000, agent_request_rate: 1000000, peer_request_rate: 1000000}"
+const raisedLimits = "limits: {handshake_rate: 100000, enrol_rate: 100000, update_rate: 100000, agent_request_rate: 1000000, peer_request_rate: 1000000}"
 
 // world is everything that runs during the bench.
 type world struct {

@@ -220,19 +220,10 @@ func (s *Server) leave(l *member) {
 // greet sends what the gateway lacks.
 func (s *Server) greet(l *member, held []arp.TrustHeld) {
 	own := s.cfg.Trust.Own()
-	var has arp.TrustHeld
-	for _, h := range held {
-		if h.Issuer == own.Issuer {
-			has = h
-		}
-	}
-	if has.BundleSeq < own.Seq {
-		l.send(&arp.Bundle{Bundle: own.Raw})
-	}
-	if seq, _ := s.cfg.Statuses.Held(own.Issuer); has.StatusSeq < seq {
-		for _, raw := range s.cfg.Statuses.Raw(own.Issuer) {
-			l.send(&arp.Status{List: raw})
-		}
+	seq, _ := s.cfg.Statuses.Held(own.Issuer)
+	newest := arp.TrustHeld{Issuer: own.Issuer, BundleSeq: own.Seq, StatusSeq: seq}
+	for _, m := range arp.Lacking(held, newest, own.Raw, s.cfg.Statuses.Raw(own.Issuer)) {
+		l.send(m)
 	}
 }
 

@@ -163,7 +163,7 @@ func (a *app) wire(ctx context.Context) error {
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
 		Codes: registrar.Codes{Prefix: a.cfg.AIC.Prefix, ARSP: a.cfg.AIC.ARSP, Vendor: a.cfg.AIC.Vendor, Salt: a.cfg.AIC.Salted()},
 		AMC:   a.center, Directory: glue{a.registry, a.store}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
-		EnrolRate: l.EnrolRate, Gateways: gateways, NoAgents: !gateway, Audit: a.audit, AuditSoon: a.auditSoon, Log: a.log,
+		EnrolRate: l.EnrolRate, UpdateRate: l.UpdateRate, Gateways: gateways, NoAgents: !gateway, Audit: a.audit, AuditSoon: a.auditSoon, Log: a.log,
 	})
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),

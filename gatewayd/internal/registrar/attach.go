@@ -176,7 +176,7 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	observed := c.RemoteAddr()
 	a := &attachment{
 		agent: agent, boot: string(m.BootID), conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{},
-		endpoints: r.screen(m.Endpoints, observed.Addr()), puts: rate.NewLimiter(1, putBurst),
+		endpoints: r.screen(m.Endpoints, observed.Addr()), puts: rate.NewLimiter(rate.Limit(r.cfg.UpdateRate), max(1, int(5*r.cfg.UpdateRate))),
 	}
 	r.mu.Lock()
 	before := r.attached[agent.AIC]

@@ -45,18 +45,9 @@ func (r *Registrar) Announce(m frame.Message) {
 // greet sends a newly attached agent what it lacks of its own domain's trust.
 func (r *Registrar) greet(a *attachment, held []arp.TrustHeld) {
 	own := r.cfg.Trust.Own()
-	var has arp.TrustHeld
-	for _, h := range held {
-		if h.Issuer == own.Issuer {
-			has = h
-		}
-	}
-	if has.BundleSeq < own.Seq {
-		a.send(&arp.Bundle{Bundle: own.Raw})
-	}
-	if seq, _ := r.cfg.Statuses.Held(own.Issuer); has.StatusSeq < seq {
-		for _, raw := range r.cfg.Statuses.Raw(own.Issuer) {
-			a.send(&arp.Status{List: raw})
-		}
+	seq, _ := r.cfg.Statuses.Held(own.Issuer)
+	newest := arp.TrustHeld{Issuer: own.Issuer, BundleSeq: own.Seq, StatusSeq: seq}
+	for _, m := range arp.Lacking(held, newest, own.Raw, r.cfg.Statuses.Raw(own.Issuer)) {
+		a.send(m)
 	}
 }

@@ -18,9 +18,6 @@ import (
 	"agentgw/internal/policy"
 )
 
-// putBurst is how many ACS_PUT of an agent are taken at once; then one a second.
-const putBurst = 5
-
 // put replaces the ACS of an attached agent by the whole one that it sends, if the entry is still the one that the agent knows.
 // Skills outside its grant are removed and listed. A provider that has changed is authorised anew; the AIC stays.
 func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, agent Agent) (*arp.ACSState, error) {
@@ -32,7 +29,7 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 		return nil, frame.Errorf(frame.IdentityMismatch, "%s cannot speak for %s", agent.AIC, m.AIC)
 	}
 	if !attached.puts.Allow() {
-		return nil, frame.Errorf(frame.RateLimited, "%s changes its specification more than once a second: try again later", agent.AIC)
+		return nil, frame.Errorf(frame.RateLimited, "%s changes its specification more often than %g times a second: try again later", agent.AIC, r.cfg.UpdateRate)
 	}
 	draft, err := r.validate(&arp.Enrol{Draft: m.ACS, DraftKind: m.Kind, Visibility: m.Visibility, Allow: m.Allow})
 	if err != nil {

@@ -71,6 +71,7 @@ type Config struct {
 	Lab         bool
 	SessionLife time.Duration
 	EnrolRate   float64 // a second from one address, 5
+	UpdateRate  float64 // ACS_PUTs a second of one agent, 1, after a burst of five times that
 	// Gateways serves the gateways of the domain, where this process is their AMC; nil elsewhere.
 	Gateways Gateways
 	// NoAgents says that this process is an AMC alone: agents enrol and attach at a gateway.
@@ -129,6 +130,9 @@ const enrolLimitersKept = 8192
 func New(cfg Config) *Registrar {
 	if cfg.EnrolRate == 0 {
 		cfg.EnrolRate = 5
+	}
+	if cfg.UpdateRate == 0 {
+		cfg.UpdateRate = 1
 	}
 	enrols, _ := lru.New[netip.Prefix, *rate.Limiter](enrolLimitersKept) // fails on a size below 1 only
 	if cfg.Audit == nil {
