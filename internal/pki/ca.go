@@ -210,7 +210,7 @@ func makeRoot(domain string, l Limits, now time.Time) (pair, error) {
 	if err != nil {
 		return pair{}, err
 	}
-	cert, err := sign(Profile{Kind: Root, Name: caName(domain, "root", ski)}, pair{key: key}, key.Public(), l, now)
+	cert, err := sign(Profile{Kind: Root, Name: caName(domain, roleRoot, ski)}, pair{key: key}, key.Public(), l, now)
 	if err != nil {
 		return pair{}, fmt.Errorf("make root: %w", err)
 	}

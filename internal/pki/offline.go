@@ -18,6 +18,7 @@ import (
 // its next [CA.Rotate].
 
 const (
+	roleRoot    = "root"
 	roleIssuing = "issuing CA"
 	pemRequest  = "CERTIFICATE REQUEST"
 	maxRequest  = 64 << 10 // octets of a request's file; one has about 500
@@ -74,6 +75,9 @@ func SignIssuing(request, rootFile, rootKeyFile, out string, o Options) (*x509.C
 	cert, err := signIssuing(root, csr.PublicKey, o, o.now())
 	if err != nil {
 		return nil, err
+	}
+	if err := rootIsOf(root.cert, o.Domain); err != nil {
+		return nil, fmt.Errorf("%s: %w", rootFile, err)
 	}
 	return cert, identity.SaveChain(out, [][]byte{cert.Raw})
 }
@@ -140,6 +144,9 @@ func InstallRoot(dir, file string, o Options) (*x509.Certificate, error) {
 	if err := fits(cert, Root, nil, o); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	if err := rootIsOf(cert, o.Domain); err != nil { // or its owner would speak for this domain
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
 	if err := roomForRoot(roots, o.now()); err != nil {
 		return nil, err
 	}
@@ -153,6 +160,20 @@ func fits(cert *x509.Certificate, k Kind, issuer *x509.Certificate, o Options) e
 	}
 	p := Profile{Kind: k, Name: cert.Subject.CommonName, URLs: URLs{cert.CRLDistributionPoints, cert.OCSPServer, cert.IssuingCertificateURL}}
 	return Check(cert, p, issuer, o.Limits, cert.NotBefore.Add(backdate))
+}
+
+// rootIsOf holds the name of a root against a domain, as far as the name has room for it.
+func rootIsOf(root *x509.Certificate, domain string) error {
+	name := root.Subject.CommonName
+	ski, err := subjectKeyID(root.PublicKey)
+	if err != nil {
+		return err
+	}
+	of, ours := strings.CutSuffix(name, caName("", roleRoot, ski))
+	if ours && (of == domain || len([]rune(name)) == maxName && strings.HasPrefix(domain, of)) {
+		return nil
+	}
+	return fmt.Errorf("%q is no root of %s: `gatewayd ca root --domain %s` makes one", name, domain, domain)
 }
 
 // readRequest reads a request and verifies that its own key signed it.

@@ -105,7 +105,10 @@ func TestSignIssuingRefuses(t *testing.T) {
 		return file
 	}
 	agents := pemOf(t, func() ([]byte, error) { return identity.NewCSR(testKey(t, elliptic.P256())) })
-	other := newFolder(t)
+	other, elsewhere := newFolder(t), filepath.Join(t.TempDir(), "y")
+	if _, err := MakeRoot(elsewhere, Options{Domain: "y.example", Limits: f.options().Limits, Now: f.options().Now}); err != nil {
+		t.Fatal(err)
+	}
 	good, err := os.ReadFile(request)
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +123,7 @@ func TestSignIssuingRefuses(t *testing.T) {
 		"a huge request":       {write("huge.csr", make([]byte, maxRequest+1)), rootFile, keyFile, "too many"},
 		"no file":              {filepath.Join(away, "no"), rootFile, keyFile, "read request"},
 		"key of another root":  {request, rootFile, filepath.Join(other.dir, FileRootKey), "not the key"},
+		"another domain's":     {request, filepath.Join(elsewhere, FileRoot), filepath.Join(elsewhere, FileRootKey), "no root of x.example"},
 		"an issuing CA's pair": {request, filepath.Join(other.dir, FileIssuing), filepath.Join(other.dir, FileIssuingKey), string(RuleKind)},
 	} {
 		out := filepath.Join(away, "out.pem")
@@ -174,12 +178,17 @@ func TestInstallRefusesWhatDoesNotFit(t *testing.T) {
 	if f.has(FileNext) {
 		t.Error("something was installed")
 	}
+	elsewhere := filepath.Join(t.TempDir(), "y")
+	if _, err := MakeRoot(elsewhere, Options{Domain: "y.example", Limits: f.options().Limits, Now: f.options().Now}); err != nil {
+		t.Fatal(err)
+	}
 	for name, x := range map[string]struct{ file, want string }{
-		"an issuing CA": {sign(root, key.Public(), f.now, none), "self-signed"},
-		"known":         {filepath.Join(f.dir, FileRoot), "already"},
-		"weak":          {self(testKey(t, elliptic.P256()), none), string(RuleKey)},
-		"no CA":         {self(testKey(t, elliptic.P384()), func(c *x509.Certificate) { c.IsCA, c.MaxPathLen = false, 0 }), "self-signed"},
-		"long life":     {self(testKey(t, elliptic.P384()), func(c *x509.Certificate) { c.NotAfter = f.now.Add(11 * 365 * day) }), string(RuleLife)},
+		"another domain's": {filepath.Join(elsewhere, FileRoot), "no root of x.example"},
+		"an issuing CA":    {sign(root, key.Public(), f.now, none), "self-signed"},
+		"known":            {filepath.Join(f.dir, FileRoot), "already"},
+		"weak":             {self(testKey(t, elliptic.P256()), none), string(RuleKey)},
+		"no CA":            {self(testKey(t, elliptic.P384()), func(c *x509.Certificate) { c.IsCA, c.MaxPathLen = false, 0 }), "self-signed"},
+		"long life":        {self(testKey(t, elliptic.P384()), func(c *x509.Certificate) { c.NotAfter = f.now.Add(11 * 365 * day) }), string(RuleLife)},
 	} {
 		if _, err := InstallRoot(f.dir, x.file, f.options()); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v", name, err)
