@@ -147,6 +147,9 @@ func (a *app) ReloadPeers(ctx context.Context) error {
 	if err != nil {
 		return frame.Errorf(frame.ReqInvalid, "%w", err)
 	}
+	if !a.cfg.HasRole(config.RoleGateway) { // its peering never starts
+		return nil
+	}
 	return a.peers.SetRows(ctx, rows)
 }
 

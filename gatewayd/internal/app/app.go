@@ -414,6 +414,9 @@ func (a *app) peerRows() ([]peering.Row, error) {
 	if err != nil {
 		return nil, &daemon.UsageError{Err: err}
 	}
+	if len(files) > 0 && !a.cfg.HasRole(config.RoleGateway) {
+		return nil, daemon.Usagef("%s: %w; remove its row", a.cfg.PeersDir, errNoPeers)
+	}
 	var rows []peering.Row
 	for _, f := range files {
 		raw, err := os.ReadFile(f.Bundle)

@@ -47,11 +47,16 @@ type PeerPlan struct {
 	row                 string // its text
 }
 
+var errNoPeers = errors.New("an AMC alone (roles: [amc]) has no peers: they are the gateways' business, add them there")
+
 // PlanPeer checks a peer's bundle against everything that is trusted already, and says what its row would allow. Nothing is
 // written.
 func PlanPeer(cfg *config.Gateway, o PeerOptions) (*PeerPlan, error) {
 	if err := o.check(); err != nil {
 		return nil, err
+	}
+	if !cfg.HasRole(config.RoleGateway) {
+		return nil, daemon.Usagef("%w", errNoPeers)
 	}
 	b, err := readBundle(o.Bundle)
 	if err != nil {

@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -360,5 +362,37 @@ func TestStrangerGetsNoGatewaysCertificate(t *testing.T) {
 	var a arp.Answer
 	if typ != frame.Answer || frame.Unmarshal(payload, &a) != nil || a.Code != frame.Binding {
 		t.Errorf("a stranger is answered with %v, %v %s", typ, a.Code, a.Msg)
+	}
+}
+
+// An AMC alone has no peers: a row for one is refused before it is written, and one that somebody wrote by hand when it is read.
+func TestAMCAloneTakesNoPeers(t *testing.T) {
+	t.Parallel()
+	center := &gateway{t: t, dir: t.TempDir()}
+	if _, err := Init(InitOptions{Dir: center.dir, Domain: "clinic.example", Listen: freeAddr(t), Lab: true, Roles: []string{config.RoleAMC}}); err != nil {
+		t.Fatal(err)
+	}
+	center.start()
+	t.Cleanup(center.stop)
+	if err := center.app.ReloadPeers(t.Context()); err != nil {
+		t.Error("without rows:", err)
+	}
+	d := identitytest.New(t, "peer.example", "B")
+	if _, err := AddPeer(center.cfg, PeerOptions{Bundle: bundleFile(t, d.Raw), Role: "peer"}); !errors.Is(err, errNoPeers) {
+		t.Error("peer add:", err)
+	}
+	if rows, err := filepath.Glob(filepath.Join(center.cfg.PeersDir, "*")); err != nil || len(rows) > 0 {
+		t.Error("written:", rows, err)
+	}
+	if err := os.MkdirAll(center.cfg.PeersDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := bundleFile(t, d.Raw)
+	row := "domain: peer.example\nrole: peer\nbundle: " + b + "\naddresses: [\"127.0.0.1:1\"]\n"
+	if err := os.WriteFile(filepath.Join(center.cfg.PeersDir, "peer.example.yaml"), []byte(row), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := center.app.ReloadPeers(t.Context()); !errors.Is(err, errNoPeers) {
+		t.Error("reload:", err)
 	}
 }
