@@ -112,7 +112,7 @@ func enrolCmd(o *options) *cobra.Command {
 	f.StringVar(&in.ACS, "acs", "", "file of the draft capability specification (ACS, JSON)")
 	f.StringVar(&tokenFile, "token-file", "", "file of the enrolment token, - for standard input (default: AGENTD_TOKEN)")
 	f.StringVar(&in.Gateway, "gateway", "", "host:port of the gateway, where an operator or a rule decides instead of a token")
-	f.StringVar(&in.GatewayPin, "gateway-pin", "", "sha256:… of that gateway's key, as its operator told you (`gatewayd status`)")
+	f.StringVar(&in.GatewayPin, "gateway-pin", "", "sha256:… of that gateway's key, as its operator told you (pin of gatewayd status)")
 	f.DurationVar(&in.Wait, "wait", 24*time.Hour, "how long to wait for an operator's approval")
 	f.BoolVar(&in.Replace, "replace", false, "give an agent of this name a new identity; what it had is kept beside it")
 	f.StringVar(&in.Visibility, "visibility", "public", "who may find it: public, listed, domain or private")

@@ -109,7 +109,7 @@ func joinCmd(o *options) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&tokenFile, "token-file", "", "file of the token (`gatewayd token create --for gateway` at the AMC), - for standard input")
+	f.StringVar(&tokenFile, "token-file", "", "file of the token (gatewayd token create --for gateway, at the AMC), - for standard input")
 	f.StringVar(&in.Dir, "dir", ".", "folder that gets gatewayd.yaml and peers.d")
 	f.StringVar(&in.StateDir, "state-dir", "", "folder for keys, certificates and the directory (default: state, beside gatewayd.yaml)")
 	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")

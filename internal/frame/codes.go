@@ -3,6 +3,7 @@ package frame
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code is a status, reject, nack, reset or close code. All protocols share the one space (PROTOCOL documents, "Codes").
@@ -108,7 +109,14 @@ func Errorf(c Code, format string, args ...any) *Error {
 	return &Error{Code: c, Detail: err.Error(), err: errors.Unwrap(err)}
 }
 
-func (e *Error) Error() string { return e.Detail + " (" + e.Code.Hex() + " " + e.Code.String() + ")" }
+func (e *Error) Error() string {
+	tail := " (" + e.Code.Hex() + " " + e.Code.String() + ")"
+	if strings.HasSuffix(e.Detail, tail) { // an error that it wraps has said it
+		return e.Detail
+	}
+	return e.Detail + tail
+}
+
 func (e *Error) Unwrap() error { return e.err }
 
 // Text is what an error says without its code, where it is nothing but a coded error: for places that show the code apart.

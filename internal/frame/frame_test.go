@@ -201,3 +201,14 @@ func FuzzFrame(f *testing.F) {
 		}
 	})
 }
+
+// A code stands once in a text, however often it was passed on.
+func TestErrorSaysItsCodeOnce(t *testing.T) {
+	inner := Errorf(State, "it is suspended")
+	if got := Errorf(State, "agent a: %w", inner).Error(); got != "agent a: it is suspended (6A STATE)" {
+		t.Error(got)
+	}
+	if got := Errorf(Internal, "agent a: %w", inner).Error(); got != "agent a: it is suspended (6A STATE) (01 INTERNAL)" {
+		t.Error(got)
+	}
+}

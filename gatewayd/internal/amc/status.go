@@ -76,7 +76,7 @@ func (a *AMC) Withdraw(ctx context.Context, gateway string, m *arp.Deregister) e
 // clip cuts an operator's or an agent's words: half a character would make a record that cannot be read again.
 func clip(why string) string { return strings.ToValidUTF8(why[:min(len(why), maxWhy)], "") }
 
-var errAlready = frame.Errorf(frame.State, "it is so already")
+var errAlready = errors.New("already")
 
 // events are the audit kinds of the states.
 var events = map[identity.State]string{identity.Good: KindResumed, identity.Suspended: KindSuspended, identity.Revoked: KindRevoked}
@@ -94,7 +94,7 @@ func (a *AMC) set(ctx context.Context, id string, state identity.State, reason u
 		}
 		switch before = g.State; {
 		case g.State == state:
-			return errAlready
+			return frame.Errorf(frame.State, "%s is %s %w", id, state, errAlready)
 		case g.State == identity.Revoked:
 			return frame.Errorf(frame.State, "%s is revoked, and that is for good: a new enrolment makes a new agent", id)
 		}
@@ -122,9 +122,6 @@ func (a *AMC) set(ctx context.Context, id string, state identity.State, reason u
 		a.mu.Unlock()
 	}
 	a.setting.Unlock()
-	if errors.Is(err, errAlready) {
-		return frame.Errorf(frame.State, "%s: %w", id, errAlready)
-	}
 	if err != nil {
 		return err
 	}
