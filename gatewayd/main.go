@@ -258,8 +258,15 @@ func statusCmd(o *options) *cobra.Command {
 }
 
 func printStatus(w io.Writer, s admin.Status) {
-	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\npin       %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\naudit     %s\n\n",
-		s.Gateway, s.Domain, s.Version, s.Listen, s.Pin, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded, s.Audit)
+	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\npin       %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\naudit     %s\namc       %s\n",
+		s.Gateway, s.Domain, s.Version, s.Listen, s.Pin, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded, s.Audit, s.AMC)
+	for _, g := range s.Gateways {
+		fmt.Fprintf(w, "gateway   %s, attached\n", g)
+	}
+	if s.Waiting > 0 {
+		fmt.Fprintf(w, "waiting   %d registrations: gatewayd agents pending\n", s.Waiting)
+	}
+	fmt.Fprintln(w)
 	printPeers(w, s.Peers)
 	fmt.Fprintln(w)
 	t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")

@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
 	"agentgw/config"
+	"agentgw/directory/acs"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
@@ -22,10 +24,32 @@ func (a *app) Status() admin.Status {
 	s := admin.Status{
 		Gateway: string(a.home.gateway), Domain: a.cfg.Domain, Version: daemon.Version(), Listen: a.ep.Addr().String(),
 		UptimeS: int64(time.Since(a.started).Seconds()), Agents: a.registry.Len(), Attached: a.agents.Attached(), Peers: a.Peers(),
-		Audit: a.auditor.standing(), Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
+		Audit: a.auditor.standing(), AMC: "here", Gateways: []string{}, Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
 	}
 	if spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey); err == nil {
 		s.Pin = identity.FingerprintText(spki)
+	}
+	if a.remote != nil {
+		switch ok, err := a.remote.Attached(); {
+		case ok:
+			s.AMC = "attached"
+		case err == nil:
+			s.AMC = "connecting"
+		default:
+			s.AMC = fmt.Sprintf("not attached: %v", err)
+		}
+	}
+	if a.members != nil {
+		for _, m := range a.members.Members() {
+			s.Gateways = append(s.Gateways, m.AIC)
+		}
+	}
+	if a.amc != nil {
+		waiting, err := a.amc.OpenRequests()
+		if err != nil {
+			a.log.Error("registrations that wait", "err", err)
+		}
+		s.Waiting = len(waiting)
 	}
 	for _, b := range a.trust.All() {
 		s.Domains = append(s.Domains, admin.TrustRow{
@@ -51,6 +75,11 @@ func (a *app) Agents() []admin.AgentRow {
 		for _, c := range l.Capabilities {
 			row.Name = c.AgentName
 			row.Skills = append(row.Skills, c.SkillID)
+		}
+		if len(l.Capabilities) == 0 { // it may use others' skills all the same
+			if doc, err := acs.Parse(l.ACS); err == nil {
+				row.Name = doc.Name
+			}
 		}
 		rows = append(rows, row)
 	}

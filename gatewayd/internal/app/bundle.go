@@ -155,7 +155,7 @@ func ImportBundle(cfg *config.Gateway, file, fingerprint string) (*ImportResult,
 }
 
 func notSigner(file, is, want string) error {
-	return frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, do not use it", file, is, want)
+	return frame.Errorf(frame.TrustDenied, "bundle file %s is signed by %s, not by %s: it is not the peer's, or the peer has replaced its key since: ask its operator for the fingerprint of today", file, is, want)
 }
 
 // checkRenewal judges as the running gateway would, with every row as it stands.

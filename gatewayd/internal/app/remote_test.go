@@ -95,6 +95,9 @@ func TestRemoteAMC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if there, here := center.app.Status(), g.app.Status(); len(there.Gateways) != 1 || there.Gateways[0] != here.Gateway || there.AMC != "here" || here.AMC != "attached" {
+		t.Errorf("the AMC's status: %q, %q; the gateway's: %q", there.AMC, there.Gateways, here.AMC)
+	}
 	if n := len(center.app.registry.List()); n != 0 {
 		t.Errorf("the AMC's own directory has %d entries", n)
 	}
@@ -151,6 +154,9 @@ func TestCase40AMCDown(t *testing.T) {
 	}
 	center.stop()
 	eventually(t, "the AMC missed", func() bool { ok, _ := g.app.remote.Attached(); return !ok })
+	if s := g.app.Status().AMC; !strings.HasPrefix(s, "not attached") && s != "connecting" {
+		t.Errorf("status says of the AMC: %q", s)
+	}
 	if _, err := g.attach(cert, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}); err != nil {
 		t.Errorf("an enrolled agent attaches: %v", err)
 	}
