@@ -26,7 +26,7 @@ func agentsCmd(o *options) *cobra.Command {
 		}
 		t.Flush()
 	})
-	cmd := &cobra.Command{Use: "agents", Short: "agents of this gateway's directory", Args: daemon.Args(cobra.NoArgs), RunE: ls}
+	cmd := &cobra.Command{Use: "agents", Short: "agents of this gateway's directory; at an AMC alone, whom it has issued credentials to", Args: daemon.Args(cobra.NoArgs), RunE: ls}
 	cmd.Flags().StringVar(&vendor, "vendor", "", "in the table, only those of one vendor code")
 	var in admin.WithdrawRequest
 	withdraw := &cobra.Command{

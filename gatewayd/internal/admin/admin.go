@@ -83,7 +83,7 @@ type PeerRow struct {
 	Error   string     `json:"error,omitempty"`
 }
 
-// AgentRow is one agent of the directory.
+// AgentRow is one agent of the directory; at an AMC alone one agent or gateway that it has issued credentials to.
 type AgentRow struct {
 	AIC          string    `json:"aic"`
 	Name         string    `json:"name"`

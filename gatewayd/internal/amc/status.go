@@ -280,6 +280,9 @@ func (a *AMC) purge(ctx context.Context) error {
 // Standing is what this AMC knows of one agent, for the operator.
 type Standing struct {
 	AIC      string
+	Name     string // that it gave itself
+	Class    uint8  // ClassAgent or ClassGateway
+	Skills   []string
 	State    identity.State
 	Since    time.Time
 	Reason   uint8
@@ -307,12 +310,29 @@ func (a *AMC) Agent(id string) (Standing, error) {
 	if g == nil {
 		return Standing{}, frame.Errorf(frame.NotFound, "%s was not issued by this AMC: %w", id, directory.ErrNotFound)
 	}
+	return g.standing(id), nil
+}
+
+// Agents are all that this AMC has issued credentials to, gateways among them, in the order of their AICs.
+func (a *AMC) Agents() (out []Standing, err error) {
+	err = a.cfg.Store.Records(prefixAgent, func(name string, value []byte) error {
+		g := new(agent)
+		if err := frame.Unmarshal(value, g); err != nil {
+			return err
+		}
+		out = append(out, g.standing(strings.TrimPrefix(name, prefixAgent)))
+		return nil
+	})
+	return out, err
+}
+
+func (g *agent) standing(id string) Standing {
 	s := Standing{
-		AIC: id, State: g.State, Since: time.Unix(int64(g.Since), 0), Reason: g.Reason, Why: g.Why, Gateway: g.Gateway, Decider: g.Decider,
-		Scope: g.Scope, GrantEnd: time.Unix(int64(g.GrantExp), 0),
+		AIC: id, Name: g.Attributes.Name, Class: g.Class, Skills: g.Skills, State: g.State, Since: time.Unix(int64(g.Since), 0), Reason: g.Reason,
+		Why: g.Why, Gateway: g.Gateway, Decider: g.Decider, Scope: g.Scope, GrantEnd: time.Unix(int64(g.GrantExp), 0),
 	}
 	if c := g.newest(); c != nil {
 		s.CertEnd = time.Unix(int64(c.NotAfter), 0)
 	}
-	return s, nil
+	return s
 }

@@ -66,7 +66,14 @@ func (a *app) Status() admin.Status {
 
 // Agents implements admin.Gateway.
 func (a *app) Agents() []admin.AgentRow {
-	var rows []admin.AgentRow
+	if !a.cfg.HasRole(config.RoleGateway) {
+		return a.issuedTo()
+	}
+	return a.entries()
+}
+
+// entries are the agents of the directory.
+func (a *app) entries() (rows []admin.AgentRow) {
 	for _, l := range a.registry.List() {
 		row := admin.AgentRow{
 			AIC: l.AIC, State: l.State.String(), Attached: l.Alive, Visibility: l.Visibility.String(), Version: l.Version,
@@ -80,6 +87,29 @@ func (a *app) Agents() []admin.AgentRow {
 			if doc, err := acs.Parse(l.ACS); err == nil {
 				row.Name = doc.Name
 			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// issuedTo is what an AMC alone, which has no directory, knows: whom it has issued credentials to, and how they stand.
+func (a *app) issuedTo() (rows []admin.AgentRow) {
+	all, err := a.amc.Agents()
+	if err != nil {
+		a.log.Error("agents of the AMC", "err", err)
+	}
+	attached := map[string]bool{}
+	for _, m := range a.members.Members() {
+		attached[m.AIC] = true
+	}
+	for _, s := range all {
+		row := admin.AgentRow{AIC: s.AIC, Name: s.Name, State: s.State.String(), Attached: attached[s.AIC], Skills: s.Skills}
+		if s.Class == amc.ClassGateway {
+			row.Name = strings.TrimSpace("gateway " + s.Name)
+		}
+		if row.Skills == nil {
+			row.Skills = []string{}
 		}
 		rows = append(rows, row)
 	}
@@ -191,7 +221,7 @@ func (a *app) Agent(r admin.AgentRequest) (admin.AgentDetail, error) {
 		return admin.AgentDetail{}, frame.Errorf(frame.ReqInvalid, "%w", err)
 	}
 	out := admin.AgentDetail{AIC: string(id)}
-	for _, row := range a.Agents() {
+	for _, row := range a.entries() {
 		if row.AIC == out.AIC {
 			out.Entry = &row
 		}

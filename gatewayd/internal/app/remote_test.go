@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,6 +103,13 @@ func TestRemoteAMC(t *testing.T) {
 		t.Errorf("the AMC's own directory has %d entries", n)
 	}
 	center.setStanding(done.AIC, "suspended")
+	listed := map[string]string{}
+	for _, row := range center.app.Agents() {
+		listed[row.AIC] = fmt.Sprint(row.State, " ", row.Attached)
+	}
+	if listed[done.AIC] != "suspended false" || listed[g.app.Status().Gateway] != "good true" {
+		t.Errorf("the AMC lists %v", listed)
+	}
 	eventually(t, "the agent suspended at its gateway", func() bool { return g.stateOf(t, done.AIC) == directory.Suspended })
 	<-s.Conn().Context().Done()
 	center.setStanding(done.AIC, "good")

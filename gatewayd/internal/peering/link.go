@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -129,7 +130,7 @@ func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool, own
 	<-served
 	p.linkDown(l)
 	err = session.Err()
-	if r := p.row(l.domain); r != nil && err != nil {
+	if r := p.row(l.domain); r != nil && err != nil && !errors.Is(err, context.Canceled) { // that is our own doing
 		text := err.Error()
 		r.lastErr.Store(&text)
 	}
