@@ -473,6 +473,35 @@ func TestRulesDecide(t *testing.T) {
 	wantCode(t, "a rule that costs too much", err, frame.PolicyDenied)
 }
 
+// A grant that has ended and is not given again brings no certificate, which could not attach; one that counts still does.
+func TestEndedGrantRenewsNothing(t *testing.T) {
+	rules, err := NewCELRules([]Rule{{Name: "today", When: `true`, Allow: []string{policy.ScopeDiscover}, Life: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCenter(t, rules)
+	a, id := newApplicant(t), c.id("E1")
+	r, err := c.Authorise(t.Context(), c.request(a, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(id), CSR: a.csr, JTI: c.grant(r).JTI}); err != nil {
+		t.Fatal(err)
+	}
+	c.cfg.Deciders = []Decider{TokenRules{}}
+	c.open()
+	renew := func() error {
+		_, err := c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(id), CSR: a.csr})
+		return err
+	}
+	c.now = c.now.Add(30 * time.Minute)
+	if err := renew(); err != nil {
+		t.Errorf("while the grant counts: %v", err)
+	}
+	c.now = c.now.Add(time.Hour)
+	wantCode(t, "after it has ended", renew(), frame.Expired)
+}
+
 // A rule that is true of everybody, meant for agents, makes nobody a gateway: only a token for gateways does, once.
 func TestRulesMakeNoGateway(t *testing.T) {
 	rules, err := NewCELRules([]Rule{

@@ -215,7 +215,7 @@ func (a *AMC) grantAgain(ctx context.Context, o order, g *agent) error {
 	_, err := a.Authorise(ctx, &arp.AuthzRequest{
 		ReqID: req, GW: o.gateway, SPKI: g.SPKI, Attributes: g.Attributes, Scope: g.Scope, Skills: g.Skills, AIC: string(o.id),
 	})
-	if err != nil && !late {
+	if err != nil && !late && uint64(now.Unix()) < g.GrantExp {
 		a.cfg.Log.Warn("grant not renewed, it counts on until its end", "aic", string(o.id), "err", err)
 		return nil
 	}

@@ -198,7 +198,9 @@ func (a *app) payOwed(ctx context.Context) {
 		}
 		if err != nil {
 			a.log.Warn("the AMC has not been told of a withdrawal yet", "aic", id, "err", err)
-			return
+			if code := frame.CodeOf(err); code == frame.UpstreamFailed || ctx.Err() != nil { // nor will it be of the others
+				return
+			}
 		}
 	}
 }
