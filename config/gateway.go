@@ -76,7 +76,7 @@ func (a AIC) Salted() []byte {
 func (a AIC) CheckAIC(text string) (aic.AIC, error) {
 	id, err := aic.Parse(text)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w; `gatewayd agents` lists those there are", err)
 	}
 	salt := a.KnownSalts[id.ARSPKey()]
 	if id.ARSPKey() == a.Prefix+"."+aic.Version+"."+strings.ToUpper(a.ARSP) {

@@ -28,7 +28,7 @@ func load(path string, out any) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("config %s: no such file; `init` writes one", path)
+			return fmt.Errorf("config %s: no such file; `gatewayd init` or `join` writes a gateway's, `agentd enrol` an agent's", path)
 		}
 		return fmt.Errorf("config: %w", err)
 	}

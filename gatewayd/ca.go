@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -138,7 +139,7 @@ func (o *options) showCA(cmd *cobra.Command, done *app.CAResult, err error, then
 		return err
 	}
 	return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
-		fmt.Fprintf(w, "%s %s\nvalid until %s\n", done.What, done.Name, done.Until.Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\nvalid until %s\n", strings.TrimSpace(done.What+" "+done.Name), done.Until.Format(time.RFC3339))
 		if done.File != "" {
 			fmt.Fprintln(w, "in", done.File)
 		}

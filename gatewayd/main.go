@@ -138,6 +138,9 @@ func tokenCmd(o *options) *cobra.Command {
 	create := &cobra.Command{
 		Use: "create", Short: "print a token that enrols one agent, once; it is a secret", Args: daemon.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if life < time.Second {
+				return daemon.Usagef("--life %s is below a second", life)
+			}
 			c, err := o.client()
 			if err != nil {
 				return err
