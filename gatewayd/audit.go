@@ -81,10 +81,13 @@ func printAudit(w io.Writer, r *app.AuditReport) {
 		if d.File != "" {
 			fmt.Fprintf(w, "%s, line %d: ", d.File, d.Line)
 		}
-		fmt.Fprintf(w, "%s\nkeep the folder as evidence, and move it away to begin a new log\n", d.What)
+		fmt.Fprintf(w, "%s\nkeep the folder as evidence: stop the gateway, move the folder away, and start; a new log is begun\n", d.What)
 		return
 	}
 	fmt.Fprintf(w, "ok: %d records in %d file(s), %d checkpoints, compared with %s\n", r.Report.Records, r.Report.Files, r.Report.Checkpoints, r.Against)
+	if r.Report.Began != nil {
+		fmt.Fprintf(w, "%v\n", r.Report.Began)
+	}
 	if !r.Report.SealedAt.IsZero() {
 		fmt.Fprintf(w, "records up to %d are sealed by a checkpoint of %s\n", r.Report.Sealed, r.Report.SealedAt.Format(time.RFC3339))
 	}

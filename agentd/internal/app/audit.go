@@ -47,7 +47,7 @@ func (a *app) openAudit(cleanup *daemon.Cleanup) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
-	damage := verify(dir, a.db)
+	found, damage := verify(dir, a.db)
 	conf := audit.Config{Dir: dir, Log: a.log}
 	var err error
 	if a.audit, err = audit.Open(conf); errors.Is(err, audit.ErrDamaged) {
@@ -66,23 +66,25 @@ func (a *app) openAudit(cleanup *daemon.Cleanup) error {
 	if damage != nil {
 		a.damage = damage.Error()
 		a.log.Error("the audit log is not what this daemon has written; keep the folder as evidence", "dir", dir, "err", damage)
-		if err := a.audit.Record(a.ctx, "audit.damaged", map[string]any{"what": a.damage}); err != nil {
+		if err := a.audit.Record(a.ctx, audit.KindDamaged, map[string]any{"what": a.damage}); err != nil {
 			return err
 		}
+	} else if told := found.Damage(); told != nil {
+		a.damage = told.Error()
+		a.log.Error("the audit log has a record of damage; keep the folder as evidence: stop agentd, move it away, start again", "dir", dir, "err", told)
+	} else if found.Began != nil {
+		a.damage = fmt.Sprintf("ok, %v", found.Began)
 	}
 	return a.audit.Record(a.ctx, "agentd.started", map[string]any{"version": daemon.Version()})
 }
 
 // verify checks the chain, and that the log is as long as the database says.
-func verify(dir string, db *state.DB) error {
-	if _, err := audit.Verify(dir, nil, nil); err != nil {
-		return err
-	}
+func verify(dir string, db *state.DB) (audit.Report, error) {
 	count, hash, err := db.Mark()
 	if err != nil {
-		return err
+		return audit.Report{}, err
 	}
-	return audit.Reaches(dir, count, hash)
+	return audit.VerifyMark(dir, count, hash)
 }
 
 func (a *app) keepMark() error { return a.db.SetMark(a.audit.Head()) }
@@ -210,12 +212,12 @@ func VerifyAudit(cfg *config.Agent, running *local.AuditHead, log *slog.Logger) 
 			return nil, err
 		}
 	}
-	if out.Report, err = audit.Verify(out.Dir, nil, nil); err == nil {
-		err = audit.Reaches(out.Dir, count, hash)
-	}
-	if errors.As(err, &out.Damage) {
+	if out.Report, err = audit.VerifyMark(out.Dir, count, hash); errors.As(err, &out.Damage) {
 		return out, nil
 	}
-	out.OK = err == nil
+	if err == nil {
+		out.Damage = out.Report.Damage() // not that of today, and not undone by a start
+	}
+	out.OK = err == nil && out.Damage == nil
 	return out, err
 }

@@ -89,10 +89,16 @@ func TestCutAuditLogIsTold(t *testing.T) {
 	if r, err := VerifyAudit(cfg, nil, slog.New(slog.DiscardHandler)); err != nil || r.OK || !strings.Contains(r.Damage.What, "cut") {
 		t.Errorf("a cut tail: %+v, %v", r, err)
 	}
-	a, stop := running(t, cfg)
-	defer stop()
-	if !strings.Contains(a.damage, "cut") {
-		t.Errorf("the next start says %q", a.damage)
+	for range 2 { // the mark is replaced, the record stays
+		a, stop := running(t, cfg)
+		if !strings.Contains(a.damage, "cut") {
+			t.Errorf("the next start says %q", a.damage)
+		}
+		stop()
+		r, err := VerifyAudit(cfg, nil, slog.New(slog.DiscardHandler))
+		if err != nil || r.OK || r.Report.ToldCount != 1 || !strings.Contains(r.Damage.What, "cut") {
+			t.Errorf("after a restart: %+v, %v", r, err)
+		}
 	}
 }
 

@@ -142,15 +142,32 @@ func TestAuditDamageIsToldAndStopsNothing(t *testing.T) {
 			}
 			g.start()
 			eventually(t, "status tells", func() bool { s := g.app.Status().Audit; return s != "ok" && s != "being verified" })
-			want := kindDamaged
+			want := audit.KindDamaged
 			if c.moved {
-				want = kindReplaced
+				want = audit.KindReplaced
 			}
 			eventually(t, "it is recorded", func() bool {
 				raw, _ := os.ReadFile(filepath.Join(g.auditDir(), "audit.jsonl"))
 				return strings.Contains(string(raw), `"kind":"`+want+`"`)
 			})
 			g.mustEnrol() // it serves
+			told := g.app.Status().Audit
+			g.stop()
+			if c.says != "cut" && !c.moved {
+				return // the chain itself is broken for good
+			}
+			// The marks are replaced now; the record stays, at every start.
+			for range 2 {
+				if r := g.verify(); r.OK || r.Report.ToldCount != 1 || !strings.Contains(r.Damage.What, "tells of damage") {
+					t.Errorf("after a restart: %+v, %+v", r, r.Damage)
+				}
+				g.start()
+				eventually(t, "status still tells", func() bool { return strings.Contains(g.app.Status().Audit, "tells of damage") })
+				g.stop()
+			}
+			if what := strings.TrimPrefix(told, "audit log: "); !strings.Contains(g.verify().Damage.What, what) {
+				t.Errorf("%s\ndoes not say %s", g.verify().Damage.What, what)
+			}
 		})
 	}
 }

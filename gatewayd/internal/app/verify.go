@@ -60,7 +60,10 @@ func VerifyAudit(cfg *config.Gateway, dir string, running *admin.AuditState, log
 	if errors.As(err, &out.Damage) {
 		return out, nil
 	}
-	out.OK = err == nil
+	if err == nil {
+		out.Damage = out.Report.Damage() // not that of today, and not undone by a start
+	}
+	out.OK = err == nil && out.Damage == nil
 	return out, err
 }
 
