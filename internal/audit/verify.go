@@ -54,6 +54,25 @@ func (b *Began) isOf(c *Checkpoint) bool {
 	return b.Records == c.Count && b.Hash == hex.EncodeToString(c.Hash[:])
 }
 
+// BeganOf is what the first record of a log says of the log before it; nil: nothing.
+func BeganOf(dir string) (*Began, error) {
+	first := errors.New("read")
+	w := walker{dir: dir, visit: func(Record) error { return first }}
+	if err := w.walk(); err != nil && !errors.Is(err, first) {
+		return nil, err
+	}
+	return w.report.Began, nil
+}
+
+// Ends says, by an error, where the log before, which is in dir now, does not reach what is known of its end.
+func (b *Began) Ends(dir string) error {
+	hash, err := hex.DecodeString(b.Hash)
+	if err != nil || len(hash) != 32 {
+		return fmt.Errorf("audit log: the record %s has no hash of 32 octets", KindBegan)
+	}
+	return Reaches(dir, b.Records, [32]byte(hash))
+}
+
 // String is what a daemon's status and its verbs say of it.
 func (b *Began) String() string {
 	return fmt.Sprintf("begun anew at %s: the log before it, of at least %d records, is no longer here", b.At.UTC().Format(time.RFC3339), b.Records)

@@ -172,6 +172,50 @@ func TestAuditDamageIsToldAndStopsNothing(t *testing.T) {
 	}
 }
 
+// A copy that is shorter may be an older one, or cut: it is not just ok. One that tells another story than the gateway's own log is damaged.
+func TestTheEndOfAShorterCopyIsNotProved(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	g.mustEnrol()
+	quiet := slog.New(slog.DiscardHandler)
+	check := func(dir string, running bool) *AuditReport {
+		t.Helper()
+		var state *admin.AuditState
+		if running {
+			s := g.app.AuditState()
+			state = &s
+		}
+		r, err := VerifyAudit(g.cfg, dir, state, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := placeAudit(g.auditDir(), whole, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if r := check(whole, true); !r.OK || r.Later != 0 {
+		t.Errorf("a whole copy: %+v, %+v", r, r.Damage)
+	}
+	count := g.app.AuditState().Count
+	harm(t, filepath.Join(whole, "audit.jsonl"), func(l []string) []string { return l[:len(l)-2] })
+	if r := check(whole, true); !r.OK || r.Later != count || r.Report.Records != count-2 || r.Report.LastAt.IsZero() {
+		t.Errorf("a cut copy while the gateway runs: %+v, %+v", r, r.Damage)
+	}
+	g.stop()
+	if r := check(whole, false); !r.OK || r.Later <= r.Report.Records {
+		t.Errorf("a cut copy of a stopped gateway: %+v, %+v", r, r.Damage)
+	}
+	g.start()
+	other := newGateway(t, "pharmacy.example")
+	other.stop()
+	harm(t, filepath.Join(other.auditDir(), "audit.jsonl"), func(l []string) []string { return l[:1] })
+	if r := check(other.auditDir(), true); r.OK || !strings.Contains(r.Damage.What, "is not the beginning") {
+		t.Errorf("a log of another gateway: %+v, %+v", r, r.Damage)
+	}
+}
+
 // A log that was sealed by keys which are long replaced still verifies.
 func TestAuditVerifiesAfterItsKeyWasReplaced(t *testing.T) {
 	t.Parallel()
