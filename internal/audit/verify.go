@@ -24,6 +24,7 @@ type Report struct {
 
 	Told      []Told `json:"told,omitempty"`       // records of damage that an earlier start has found, the first maxTold of them
 	ToldCount int    `json:"told_count,omitempty"` // how many there are
+	LastTold  uint64 `json:"-"`                    // number of the last of them
 	Began     *Began `json:"began,omitempty"`      // the log before this one; nil: none is known
 }
 
@@ -319,6 +320,7 @@ func (w *walker) note(r Record) {
 	switch {
 	case r.Kind == KindDamaged, r.Kind == KindReplaced:
 		w.report.ToldCount++
+		w.report.LastTold = r.N
 		if len(w.report.Told) == maxTold {
 			return
 		}

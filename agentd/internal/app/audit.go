@@ -60,6 +60,11 @@ func (a *app) openAudit(cleanup *daemon.Cleanup) error {
 	if err != nil {
 		return err
 	}
+	if damage != nil {
+		if found, damage, err = a.beginAnew(found, damage); err != nil {
+			return errors.Join(err, a.audit.Close())
+		}
+	}
 	cleanup.Add("close audit log", drainTime, func(ctx context.Context) error {
 		return errors.Join(a.audit.Record(ctx, "agentd.stopped", nil), a.keepMark(), a.audit.Close())
 	})
@@ -76,6 +81,25 @@ func (a *app) openAudit(cleanup *daemon.Cleanup) error {
 		a.damage = fmt.Sprintf("ok, %v", found.Began)
 	}
 	return a.audit.Record(a.ctx, "agentd.started", map[string]any{"version": daemon.Version()})
+}
+
+// beginAnew records, first of all, that an empty log takes the place of one that was here. Whether an operator moved that away or somebody
+// removed it cannot be told from here: it is no damage, and whoever verifies this log is told for as long as it goes on.
+func (a *app) beginAnew(found audit.Report, damage error) (audit.Report, error, error) {
+	if lines, _ := a.audit.Head(); lines > 0 || found.Records > 0 || errors.Is(damage, audit.ErrDamaged) {
+		return found, damage, nil
+	}
+	count, hash, err := a.db.Mark()
+	if err != nil || count == 0 {
+		return found, damage, err
+	}
+	a.log.Warn("there is no audit log here, and there was one; if you have not moved it away, somebody else has. A new one is begun",
+		"dir", AuditDir(a.cfg), "records_of_old", count)
+	if err := a.audit.Record(a.ctx, audit.KindBegan, audit.BeganAfter(count, hash)); err != nil {
+		return found, damage, err
+	}
+	found, damage = verify(AuditDir(a.cfg), a.db)
+	return found, damage, nil
 }
 
 // verify checks the chain, and that the log is as long as the database says.

@@ -102,6 +102,30 @@ func TestCutAuditLogIsTold(t *testing.T) {
 	}
 }
 
+func TestALogThatWasMovedAwayIsToldByTheNextOne(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Agent{StateDir: t.TempDir()}
+	_, stop := running(t, cfg)
+	stop()
+	if err := os.Rename(AuditDir(cfg), filepath.Join(t.TempDir(), "audit")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		a, stop := running(t, cfg)
+		if !strings.HasPrefix(a.damage, "ok, begun anew at ") {
+			t.Errorf("the next start says %q", a.damage)
+		}
+		head := a.AuditHead()
+		if r, err := VerifyAudit(cfg, &head, a.log); err != nil || !r.OK {
+			t.Errorf("while it runs: %+v, %v", r, err)
+		}
+		stop()
+		if r, err := VerifyAudit(cfg, nil, slog.New(slog.DiscardHandler)); err != nil || !r.OK || r.Report.Began == nil || r.Report.Began.Records != 2 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+}
+
 func TestDatabaseIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -121,10 +121,28 @@ func (a *app) begin(ctx context.Context) error {
 		if err := a.audit(ctx, audit.KindReplaced, data); err != nil {
 			return err
 		}
+	} else if err := a.beginAnew(ctx); err != nil {
+		return err
 	}
 	return a.audit(ctx, kindStarted, map[string]any{
 		"gateway": string(a.home.gateway), "version": daemon.Version(), "bundle_seq": a.home.bundle.Seq, "agents": a.registry.Len(),
 	})
+}
+
+// beginAnew records, first of all, that an empty log takes the place of one that was here. Whether an operator moved that away or somebody
+// removed it cannot be told from here: it is no damage, and whoever verifies this log is told for as long as it goes on.
+func (a *app) beginAnew(ctx context.Context) error {
+	u := &a.auditor
+	if count, _ := u.log.Head(); count > 0 || u.kept == nil {
+		return nil
+	}
+	mark, err := audit.VerifyBy(u.keys.find)(u.kept)
+	if err != nil {
+		return nil // checkAudit says so
+	}
+	a.log.Warn("there is no audit log here, and there was one; if you have not moved it away, somebody else has. A new one is begun",
+		"dir", u.dir, "records_of_old", mark.Count)
+	return a.audit(ctx, audit.KindBegan, audit.BeganAfter(mark.Count, mark.Hash))
 }
 
 // checkAudit verifies the log as the start has found it. Damage is told loudly, and stops nothing: agents and peers have done no wrong.

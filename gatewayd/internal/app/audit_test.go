@@ -172,6 +172,71 @@ func TestAuditDamageIsToldAndStopsNothing(t *testing.T) {
 	}
 }
 
+// A folder that was moved away, deliberately or not, is in the first record of the new log, which is no damage; the old one still verifies
+// against that.
+func TestALogThatWasMovedAwayIsToldByTheNextOne(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	g.mustEnrol()
+	g.stop()
+	old := g.verify().Report
+	away := filepath.Join(t.TempDir(), "audit")
+	if err := os.Rename(g.auditDir(), away); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		g.start()
+		eventually(t, "status tells", func() bool { return strings.HasPrefix(g.app.Status().Audit, "ok, begun anew at ") })
+		state := g.app.AuditState()
+		if r, err := VerifyAudit(g.cfg, g.auditDir(), &state, slog.New(slog.DiscardHandler)); err != nil || !r.OK || r.Report.Began == nil {
+			t.Errorf("while it runs: %+v, %v", r, err)
+		}
+		g.stop()
+		if r := g.verify(); !r.OK || r.Report.Began == nil || r.Report.Began.Records != old.Sealed || r.Report.ToldCount != 0 {
+			t.Errorf("%+v, %+v", r, r.Damage)
+		}
+	}
+	if got := g.records()[:2]; !slices.Equal(got, []string{audit.KindBegan, kindStarted}) {
+		t.Errorf("it begins with %v", got)
+	}
+	check := func() *AuditReport {
+		t.Helper()
+		r, err := VerifyAudit(g.cfg, away, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := check(); !r.OK || !strings.Contains(r.Against, "begun after it") {
+		t.Errorf("the old one: %+v, %+v", r, r.Damage)
+	}
+	harm(t, filepath.Join(away, "audit.jsonl"), func(l []string) []string { return l[:len(l)-2] })
+	if r := check(); r.OK || !strings.Contains(r.Damage.What, "cut") {
+		t.Errorf("the old one, cut: %+v, %+v", r, r.Damage)
+	}
+}
+
+// After damage: stop, move away, start, and all is well again.
+func TestMovingADamagedLogAwayEndsTheDamage(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	g.mustEnrol()
+	g.stop()
+	harm(t, filepath.Join(g.auditDir(), "audit.jsonl"), func(l []string) []string { return l[:len(l)-2] })
+	g.start()
+	eventually(t, "it is recorded", func() bool { return slices.Contains(g.records(), audit.KindDamaged) })
+	g.stop()
+	if err := os.Rename(g.auditDir(), filepath.Join(t.TempDir(), "audit")); err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	eventually(t, "status is ok", func() bool { return strings.HasPrefix(g.app.Status().Audit, "ok, ") })
+	g.stop()
+	if r := g.verify(); !r.OK {
+		t.Errorf("%+v", r.Damage)
+	}
+}
+
 // A copy that is shorter may be an older one, or cut: it is not just ok. One that tells another story than the gateway's own log is damaged.
 func TestTheEndOfAShorterCopyIsNotProved(t *testing.T) {
 	t.Parallel()
