@@ -38,7 +38,12 @@ func openDB(cfg *config.Agent, log *slog.Logger) (*state.DB, error) {
 	if err != nil {
 		return nil, daemon.Usagef("encryption_key: %w", err)
 	}
-	return state.Open(filepath.Join(cfg.StateDir, "agent"), log, store.WithEncryptionKey(key))
+	dir := filepath.Join(cfg.StateDir, "agent")
+	db, err := state.Open(dir, log, store.WithEncryptionKey(key))
+	if errors.Is(err, store.ErrKey) { // a restart does not help
+		return nil, daemon.Usagef("%w; to change the key or to turn encryption on, stop agentd and move %s away: running tasks are lost", err, dir)
+	}
+	return db, err
 }
 
 // openAudit goes on with the log. Damage is told and stops nothing; a log whose end is damaged is moved aside.

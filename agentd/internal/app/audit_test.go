@@ -135,7 +135,17 @@ func TestDatabaseIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
 	}
 	_, stop := running(t, cfg)
 	stop()
-	if _, err := openDB(&config.Agent{StateDir: dir}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "encrypted") {
+	quiet := slog.New(slog.DiscardHandler)
+	_, err := openDB(&config.Agent{StateDir: dir}, quiet)
+	if daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "encrypted") {
 		t.Errorf("without the key: %v", err)
+	}
+	if err := os.WriteFile(cfg.EncryptionKey, bytes.Repeat([]byte("b7"), 32), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = openDB(cfg, quiet)
+	if daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "move "+filepath.Join(dir, "agent")+" away") ||
+		strings.Contains(err.Error(), "restore") {
+		t.Errorf("with another key: %v", err)
 	}
 }

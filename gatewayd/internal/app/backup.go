@@ -29,7 +29,11 @@ func openStore(cfg *config.Gateway, log *slog.Logger) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(filepath.Join(cfg.StateDir, dirDirectory), log, store.WithEncryptionKey(key))
+	s, err := store.Open(filepath.Join(cfg.StateDir, dirDirectory), log, store.WithEncryptionKey(key))
+	if errors.Is(err, store.ErrKey) {
+		return nil, &daemon.UsageError{Err: err} // a restart does not help
+	}
+	return s, err
 }
 
 func encryptionKey(cfg *config.Gateway) ([]byte, error) {

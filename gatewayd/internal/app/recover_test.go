@@ -325,7 +325,7 @@ func TestDirectoryIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
 	var cleanup daemon.Cleanup
 	_, err = Start(ctx, g.cfg, slog.New(slog.DiscardHandler), &cleanup)
 	cancel()
-	if err == nil || !strings.Contains(err.Error(), "encryption key") {
+	if daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "encryption key") {
 		t.Errorf("a plain database with a key: %v", err)
 	}
 	cleanup.Run()
