@@ -368,6 +368,9 @@ func TestEncryptionAtRest(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if store.Plain(dir) || !store.Plain(plain) || store.Plain(t.TempDir()) {
+		t.Error("which of the databases is encrypted is not known")
+	}
 	if s, err = store.Open(dir, quiet, store.WithEncryptionKey(key)); err != nil {
 		t.Fatal(err)
 	}

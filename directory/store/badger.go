@@ -113,6 +113,13 @@ func OpenDB(dir string, magic uint16, log *slog.Logger, opts ...Option) (*badger
 	return db, lock, nil
 }
 
+// Plain says whether a folder has a database that is not encrypted. Badger's key registry tells: after 16 octets it has a text that it reads again,
+// encrypted where anything is.
+func Plain(dir string) bool {
+	raw, err := os.ReadFile(filepath.Join(dir, badger.KeyRegistryFileName))
+	return err == nil && len(raw) >= 16 && bytes.HasPrefix(raw[16:], []byte("Hello Badger"))
+}
+
 func takeLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -329,7 +329,9 @@ func TestDirectoryIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
 		t.Errorf("a plain database with a key: %v", err)
 	}
 	cleanup.Run()
-	g.restore(t, RestoreOptions{File: backup})
+	if r := g.restore(t, RestoreOptions{File: backup}); !r.BeforePlain || r.kept == nil {
+		t.Errorf("of the plain database that was there: %+v", r)
+	}
 	g.start()
 	if state := g.stateOf(t, done.AIC); state != directory.Active {
 		t.Errorf("%v", state)
@@ -342,5 +344,8 @@ func TestDirectoryIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
 				t.Errorf("%s holds the AIC in clear text (%v)", f, err)
 			}
 		}
+	}
+	if r := g.restore(t, RestoreOptions{File: backup}); r.BeforePlain || r.Before == "" || r.kept == nil {
+		t.Errorf("of the encrypted one: %+v", r)
 	}
 }
