@@ -81,7 +81,11 @@ func printAudit(w io.Writer, r *app.AuditReport) {
 		if d.File != "" {
 			fmt.Fprintf(w, "%s, line %d: ", d.File, d.Line)
 		}
-		fmt.Fprintf(w, "%s\nkeep the folder as evidence: stop the gateway, move the folder away, and start; a new log is begun\n", d.What)
+		fmt.Fprintf(w, "%s\nkeep the folder as evidence", d.What)
+		if !r.Copy {
+			fmt.Fprint(w, ": stop the gateway, move the folder away, and start; a new log is begun")
+		}
+		fmt.Fprintln(w)
 		return
 	}
 	if r.Later > 0 {

@@ -48,7 +48,7 @@ type Status struct {
 	Requests Requests   `json:"requests"`
 	Domains  []TrustRow `json:"domains"`           // whose word this gateway takes
 	Pending  []TrustRow `json:"pending,omitempty"` // introduced domains that wait for approval
-	Audit    string     `json:"audit"`             // ok, being verified, or what is wrong with the log
+	Audit    string     `json:"audit"`             // ok (and perhaps when it was begun anew), being verified, or what is wrong with the log
 }
 
 // Requests counts since the start.

@@ -23,6 +23,7 @@ func AuditDir(cfg *config.Gateway) string { return filepath.Join(cfg.StateDir, d
 // AuditReport is what `gatewayd audit verify` found.
 type AuditReport struct {
 	Dir     string             `json:"dir"`
+	Copy    bool               `json:"copy"` // it is not the folder that the gateway writes to
 	OK      bool               `json:"ok"`
 	Report  audit.Report       `json:"report"`
 	Damage  *audit.DamageError `json:"damage,omitempty"`
@@ -63,6 +64,7 @@ func VerifyAudit(cfg *config.Gateway, dir string, running *admin.AuditState, log
 			err = reachesHead(dir, running)
 		}
 	} else {
+		out.Copy = true
 		err = out.compareCopy(AuditDir(cfg), verify, running, kept)
 	}
 	if errors.As(err, &out.Damage) {
