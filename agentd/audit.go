@@ -44,8 +44,11 @@ func auditCmd(o *options) *cobra.Command {
 			if err := o.Print(cmd.OutOrStdout(), r, func(w io.Writer) {
 				if r.OK {
 					fmt.Fprintf(w, "ok: %d records in %d file(s)\n", r.Report.Records, r.Report.Files)
+					if r.Report.Began != nil {
+						fmt.Fprintf(w, "%v\n", r.Report.Began)
+					}
 				} else {
-					fmt.Fprintf(w, "DAMAGED: %v\nkeep the folder %s as evidence, and move it away to begin a new log\n", r.Damage, r.Dir)
+					fmt.Fprintf(w, "DAMAGED: %v\nkeep the folder %s as evidence: stop agentd, move the folder away, and start; a new log is begun\n", r.Damage, r.Dir)
 				}
 			}); err != nil || r.OK {
 				return err

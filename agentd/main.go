@@ -402,7 +402,7 @@ func statusCmd(o *options) *cobra.Command {
 				return err
 			}
 			return o.Print(cmd.OutOrStdout(), s, func(w io.Writer) {
-				fmt.Fprintf(w, "version  %s\nlisten   %s\nup       %s\n", s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second)
+				fmt.Fprintf(w, "version  %s\nlisten   %s\nup       %s\naudit    %s\n", s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second, s.Audit)
 				for _, a := range s.Agents {
 					fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %s\n  program   %s\n  sessions  %d\n  valid     until %s\n",
 						a.Name, a.AIC, a.Gateway, a.Domain, attached(a), a.Backend, a.Sessions, a.CredentialUntil.Format(time.RFC3339))

@@ -81,10 +81,22 @@ func printAudit(w io.Writer, r *app.AuditReport) {
 		if d.File != "" {
 			fmt.Fprintf(w, "%s, line %d: ", d.File, d.Line)
 		}
-		fmt.Fprintf(w, "%s\nkeep the folder as evidence, and move it away to begin a new log\n", d.What)
+		fmt.Fprintf(w, "%s\nkeep the folder as evidence", d.What)
+		if !r.Copy {
+			fmt.Fprint(w, ": stop the gateway, move the folder away, and start; a new log is begun")
+		}
+		fmt.Fprintln(w)
 		return
 	}
+	if r.Later > 0 {
+		fmt.Fprintf(w, "the copy ends at record %d of %s, the gateway's log is at %d: THE END OF THE COPY IS NOT PROVED\n"+
+			"nothing is missing if the copy was taken at that time; if it was taken later, its end was cut\nup to there it is ",
+			r.Report.Records, r.Report.LastAt.Format(time.RFC3339), r.Later)
+	}
 	fmt.Fprintf(w, "ok: %d records in %d file(s), %d checkpoints, compared with %s\n", r.Report.Records, r.Report.Files, r.Report.Checkpoints, r.Against)
+	if r.Report.Began != nil {
+		fmt.Fprintf(w, "%v\n", r.Report.Began)
+	}
 	if !r.Report.SealedAt.IsZero() {
 		fmt.Fprintf(w, "records up to %d are sealed by a checkpoint of %s\n", r.Report.Sealed, r.Report.SealedAt.Format(time.RFC3339))
 	}

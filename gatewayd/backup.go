@@ -72,7 +72,7 @@ func printRestore(w io.Writer, r *app.RestoreResult) {
 		fmt.Fprintf(w, "restored the directory of %s\n", r.Created.Format(time.RFC3339))
 	}
 	if r.Before != "" {
-		fmt.Fprintf(w, "the one that was there is in %s\n", r.Before)
+		fmt.Fprintf(w, "the one that was there is in %s: delete it when all is well%s\n", r.Before, map[bool]string{true: ", it is not encrypted"}[r.BeforePlain])
 	}
 	if r.AuditBefore != "" {
 		fmt.Fprintf(w, "the audit log that was there is in %s\n", r.AuditBefore)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -354,14 +355,21 @@ func TestEncryptionAtRest(t *testing.T) {
 		"key for a plain": {plain, []store.Option{store.WithEncryptionKey(key)}, "not made with this encryption key"},
 		"length":          {dir, []store.Option{store.WithEncryptionKey(key[:31])}, "16, 24 or 32"},
 	} {
-		s, err := store.Open(c.dir, quiet, c.opts...)
+		var said bytes.Buffer
+		s, err := store.Open(c.dir, slog.New(slog.NewTextHandler(&said, nil)), c.opts...)
 		if err == nil {
 			s.Close()
 			t.Fatalf("%s: opened", name)
 		}
+		if errors.Is(err, store.ErrKey) != (name != "length") || said.Len() > 0 {
+			t.Errorf("%s: %v; the log says %s", name, err, &said)
+		}
 		if !strings.Contains(err.Error(), c.say) || !strings.Contains(err.Error(), c.dir) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if store.Plain(dir) || !store.Plain(plain) || store.Plain(t.TempDir()) {
+		t.Error("which of the databases is encrypted is not known")
 	}
 	if s, err = store.Open(dir, quiet, store.WithEncryptionKey(key)); err != nil {
 		t.Fatal(err)

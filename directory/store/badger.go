@@ -27,11 +27,18 @@ const openAttempts = 4
 // data is ever deleted.
 func Open(dir string, log *slog.Logger, opts ...Option) (*Store, error) {
 	db, lock, err := OpenDB(dir, schema, log, opts...)
+	if errors.Is(err, ErrKey) {
+		err = fmt.Errorf("%w; to change the key or to turn encryption on, back up as it is now, and restore with the new key", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the directory database in %s: %w", dir, err)
 	}
 	return newStore(&badgerBackend{db, lock}), nil
 }
+
+// ErrKey is the error of a database that was made with another encryption key, or without one: the configuration has to change, not the
+// database.
+var ErrKey = errors.New("wrong encryption key")
 
 // An Option changes how a database is opened.
 type Option func(*settings)
@@ -106,6 +113,13 @@ func OpenDB(dir string, magic uint16, log *slog.Logger, opts ...Option) (*badger
 	return db, lock, nil
 }
 
+// Plain says whether a folder has a database that is not encrypted. Badger's key registry tells: after 16 octets it has a text that it reads again,
+// encrypted where anything is.
+func Plain(dir string) bool {
+	raw, err := os.ReadFile(filepath.Join(dir, badger.KeyRegistryFileName))
+	return err == nil && len(raw) >= 16 && bytes.HasPrefix(raw[16:], []byte("Hello Badger"))
+}
+
 func takeLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -139,10 +153,10 @@ func openUnderLock(dir string, magic uint16, s settings, log *slog.Logger) (*bad
 	case strings.Contains(err.Error(), "external magic"):
 		return nil, fmt.Errorf("it is not of schema %d, which this program reads; use the program that wrote it: %w", magic, err)
 	case errors.Is(err, badger.ErrEncryptionKeyMismatch) && len(s.key) == 0:
-		return nil, fmt.Errorf("it is encrypted, and no key is given; nothing was changed; give the key that it was made with: %w", err)
+		return nil, fmt.Errorf("it is encrypted, and no key is given (%w); nothing was changed; give the key that it was made with", ErrKey)
 	case errors.Is(err, badger.ErrEncryptionKeyMismatch):
-		return nil, fmt.Errorf("it was not made with this encryption key; nothing was changed; give the key that it was made with, or none "+
-			"if it was made without; to change it, back up with the old key and restore with the new: %w", err)
+		return nil, fmt.Errorf("it was not made with this encryption key (%w); nothing was changed; give the key that it was made with, or none "+
+			"if it was made without", ErrKey)
 	}
 	return nil, fmt.Errorf("it cannot be read and nothing was changed; check the disk, then restore the folder from a backup "+
 		"or move it away to begin anew: %w", err)
@@ -258,7 +272,15 @@ func (l badgerLog) say(level slog.Level, format string, args []any) {
 	}
 }
 
-func (l badgerLog) Errorf(format string, args ...any)   { l.say(slog.LevelError, format, args) }
+// Errorf is loud, but for what Badger says when it is not opened: it returns that error too, and the caller knows what it means, or tries again.
+func (l badgerLog) Errorf(format string, args ...any) {
+	if strings.HasPrefix(format, "Received err: ") {
+		l.say(slog.LevelDebug, format, args)
+		return
+	}
+	l.say(slog.LevelError, format, args)
+}
+
 func (l badgerLog) Warningf(format string, args ...any) { l.say(slog.LevelWarn, format, args) }
 func (l badgerLog) Infof(format string, args ...any)    { l.say(slog.LevelDebug, format, args) }
 func (l badgerLog) Debugf(format string, args ...any)   { l.say(slog.LevelDebug, format, args) }

@@ -24,6 +24,13 @@ const (
 	KindLost       = "log.lost"
 )
 
+// Kinds that a daemon writes about its own log, and that [Verify] reports for as long as they are in it.
+const (
+	KindDamaged  = "audit.damaged"  // its start has found that the log is not what was written
+	KindReplaced = "audit.replaced" // the log could not be gone on with: this one is new
+	KindBegan    = "audit.began"    // first record of a log that was begun while the mark of another was kept; see [Began]
+)
+
 // Record is one line of the log.
 type Record struct {
 	N    uint64

@@ -2,6 +2,8 @@ package audit
 
 import (
 	"bufio"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +20,77 @@ type Report struct {
 	SealedAt    time.Time `json:"sealed_at"`  // its time; zero: none
 	Unfinished  int64     `json:"unfinished"` // octets after the last line: it is being written, or a crash left them
 	Head        [32]byte  `json:"-"`          // hash of the last line
+	LastAt      time.Time `json:"-"`          // time of the last record
+
+	Told      []Told `json:"told,omitempty"`       // records of damage that an earlier start has found, the first maxTold of them
+	ToldCount int    `json:"told_count,omitempty"` // how many there are
+	LastTold  uint64 `json:"-"`                    // number of the last of them
+	Began     *Began `json:"began,omitempty"`      // the log before this one; nil: none is known
+}
+
+// maxTold bounds [Report].Told: every start of a daemon over a damaged log may add one.
+const maxTold = 8
+
+// Told is a record of damage. The mark that has shown it is replaced while the daemon goes on, so that the record is what is left of it.
+type Told struct {
+	N    uint64    `json:"n"`
+	Time time.Time `json:"time"`
+	Kind string    `json:"kind"`
+	What string    `json:"what"`
+}
+
+// Began is the data of a record of [KindBegan]: where the log ended, by the mark that was kept of it, in whose place this one was begun.
+type Began struct {
+	Records uint64    `json:"records"`
+	Hash    string    `json:"hash"` // of its last line, hexadecimal
+	At      time.Time `json:"-"`    // of the record
+}
+
+// BeganAfter is the data of the first record of a log that is begun while a mark of another is kept.
+func BeganAfter(count uint64, hash [32]byte) Began {
+	return Began{Records: count, Hash: hex.EncodeToString(hash[:])}
+}
+
+func (b *Began) isOf(c *Checkpoint) bool {
+	return b.Records == c.Count && b.Hash == hex.EncodeToString(c.Hash[:])
+}
+
+// BeganOf is what the first record of a log says of the log before it; nil: nothing.
+func BeganOf(dir string) (*Began, error) {
+	first := errors.New("read")
+	w := walker{dir: dir, visit: func(Record) error { return first }}
+	if err := w.walk(); err != nil && !errors.Is(err, first) {
+		return nil, err
+	}
+	return w.report.Began, nil
+}
+
+// Ends says, by an error, where the log before, which is in dir now, does not reach what is known of its end.
+func (b *Began) Ends(dir string) error {
+	hash, err := hex.DecodeString(b.Hash)
+	if err != nil || len(hash) != 32 {
+		return fmt.Errorf("audit log: the record %s has no hash of 32 octets", KindBegan)
+	}
+	return Reaches(dir, b.Records, [32]byte(hash))
+}
+
+// String is what a daemon's status and its verbs say of it.
+func (b *Began) String() string {
+	return fmt.Sprintf("begun anew at %s: the log before it, of at least %d records, is no longer here", b.At.UTC().Format(time.RFC3339), b.Records)
+}
+
+// Damage is what the records of damage in a log say, as one error; nil: there are none. The log is then whole as it stands, and is still not
+// all that was written.
+func (r *Report) Damage() *DamageError {
+	if len(r.Told) == 0 {
+		return nil
+	}
+	t := r.Told[0]
+	text := fmt.Sprintf("record %d (%s, %s) tells of damage that a start has found: %s", t.N, t.Kind, t.Time.UTC().Format(time.RFC3339), t.What)
+	if more := r.ToldCount - 1; more > 0 {
+		text += fmt.Sprintf("; %d more record(s) tell of damage", more)
+	}
+	return &DamageError{What: text}
 }
 
 // DamageError says where a log is not what was written.
@@ -36,7 +109,8 @@ func (e *DamageError) Error() string {
 
 // Verify walks all files of a log and checks the chain, the spelling of each line, the signature of every checkpoint and that it names
 // the very state it stands in, and that the log still reaches the kept checkpoint: the newest that Config.Keep got before Verify is called;
-// nil: none was kept. verify may be nil for a log without checkpoints. Damage is a [DamageError]. Memory does not grow with the log.
+// nil: none was kept. A mark that the log's first record names as that of the log before it is not compared ([KindBegan]). Records of damage
+// are no error here: [Report.Damage] has them. verify may be nil for a log without checkpoints. Damage is a [DamageError]. Memory does not grow with the log.
 func Verify(dir string, verify Verifier, kept []byte) (Report, error) {
 	if verify == nil {
 		verify = func([]byte) (Checkpoint, error) {
@@ -49,7 +123,20 @@ func Verify(dir string, verify Verifier, kept []byte) (Report, error) {
 		if err != nil {
 			return Report{}, fmt.Errorf("audit log: the checkpoint that was kept elsewhere: %w", err)
 		}
-		w.mark = &c
+		w.mark, w.replaceable = &c, true
+	}
+	err := w.walk()
+	return w.report, err
+}
+
+// VerifyMark is [Verify] of a log without checkpoints, of which a daemon has kept how many lines there were and the hash of the last; a count of
+// 0: nothing was kept.
+func VerifyMark(dir string, count uint64, hash [32]byte) (Report, error) {
+	w := walker{dir: dir, replaceable: true, verify: func([]byte) (Checkpoint, error) {
+		return Checkpoint{}, errors.New("no key is given to verify checkpoints with")
+	}}
+	if count > 0 {
+		w.mark = &Checkpoint{Count: count, Hash: hash}
 	}
 	err := w.walk()
 	return w.report, err
@@ -83,6 +170,8 @@ type walker struct {
 	mark   *Checkpoint        // a state that the log must have had; nil: none
 	visit  func(Record) error // nil: nobody
 	report Report
+
+	replaceable bool // the mark counts no more where the first record says that this log took the place of the one it is of
 }
 
 func (w *walker) walk() error {
@@ -211,7 +300,8 @@ func (w *walker) line(line []byte, name string, n int, rest *bufio.Reader) error
 			return damage("checkpoint: %v", err)
 		}
 	}
-	w.report.Records, w.report.Head = r.N, hashLine(line)
+	w.report.Records, w.report.Head, w.report.LastAt = r.N, hashLine(line), r.Time
+	w.note(r)
 	if w.mark != nil && w.mark.Count == r.N {
 		if w.mark.Hash != w.report.Head {
 			return damage("the tail after record %d was cut or rewritten: this line is not the one that the kept mark of record %d names",
@@ -223,6 +313,35 @@ func (w *walker) line(line []byte, name string, n int, rest *bufio.Reader) error
 		return w.visit(r)
 	}
 	return nil
+}
+
+// note keeps what a record says about the log itself.
+func (w *walker) note(r Record) {
+	switch {
+	case r.Kind == KindDamaged, r.Kind == KindReplaced:
+		w.report.ToldCount++
+		w.report.LastTold = r.N
+		if len(w.report.Told) == maxTold {
+			return
+		}
+		var d struct {
+			What string `json:"what"` // of damaged
+			Why  string `json:"why"`  // of replaced
+		}
+		if json.Unmarshal(r.Data, &d) != nil {
+			d.What = "its data cannot be read"
+		}
+		w.report.Told = append(w.report.Told, Told{r.N, r.Time, r.Kind, d.What + d.Why})
+	case r.N == 1 && r.Kind == KindBegan:
+		b := Began{At: r.Time}
+		if json.Unmarshal(r.Data, &b) != nil {
+			return
+		}
+		w.report.Began = &b
+		if w.replaceable && w.mark != nil && b.isOf(w.mark) {
+			w.mark = nil
+		}
+	}
 }
 
 func (w *walker) checkpoint(r Record) error {

@@ -126,3 +126,33 @@ func TestReachesKnowsTheMarkOfItsOwnLog(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The mark that showed a cut is replaced while the daemon goes on; its record is what is left, in a rotated file too.
+func TestRecordsOfDamageAreReported(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, Config{Dir: dir, MaxBytes: 10})
+	record(t, l, 1)
+	for range maxTold + 1 {
+		if err := l.Record(t.Context(), KindDamaged, map[string]string{"what": "the tail was cut"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Record(t.Context(), KindReplaced, map[string]string{"why": "no line"}); err != nil {
+		t.Fatal(err)
+	}
+	count, hash := l.Head()
+	shut(t, l)
+	r := whole(t, dir, nil)
+	d := r.Damage()
+	if r.Files < 3 || r.ToldCount != maxTold+2 || len(r.Told) != maxTold || d == nil {
+		t.Fatalf("%+v", r)
+	}
+	for _, says := range []string{"record 2 (audit.damaged, ", "the tail was cut", fmt.Sprintf("%d more", maxTold+1)} {
+		if !strings.Contains(d.Error(), says) {
+			t.Errorf("%v does not say %q", d, says)
+		}
+	}
+	if count != 11 {
+		t.Errorf("%d records, %x", count, hash)
+	}
+}

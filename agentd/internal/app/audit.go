@@ -38,7 +38,12 @@ func openDB(cfg *config.Agent, log *slog.Logger) (*state.DB, error) {
 	if err != nil {
 		return nil, daemon.Usagef("encryption_key: %w", err)
 	}
-	return state.Open(filepath.Join(cfg.StateDir, "agent"), log, store.WithEncryptionKey(key))
+	dir := filepath.Join(cfg.StateDir, "agent")
+	db, err := state.Open(dir, log, store.WithEncryptionKey(key))
+	if errors.Is(err, store.ErrKey) { // a restart does not help
+		return nil, daemon.Usagef("%w; to change the key or to turn encryption on, stop agentd and move %s away: running tasks are lost", err, dir)
+	}
+	return db, err
 }
 
 // openAudit goes on with the log. Damage is told and stops nothing; a log whose end is damaged is moved aside.
@@ -47,7 +52,7 @@ func (a *app) openAudit(cleanup *daemon.Cleanup) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
-	damage := verify(dir, a.db)
+	found, damage := verify(dir, a.db)
 	conf := audit.Config{Dir: dir, Log: a.log}
 	var err error
 	if a.audit, err = audit.Open(conf); errors.Is(err, audit.ErrDamaged) {
@@ -60,29 +65,55 @@ func (a *app) openAudit(cleanup *daemon.Cleanup) error {
 	if err != nil {
 		return err
 	}
+	if damage != nil {
+		if found, damage, err = a.beginAnew(found, damage); err != nil {
+			return errors.Join(err, a.audit.Close())
+		}
+	}
 	cleanup.Add("close audit log", drainTime, func(ctx context.Context) error {
 		return errors.Join(a.audit.Record(ctx, "agentd.stopped", nil), a.keepMark(), a.audit.Close())
 	})
 	if damage != nil {
 		a.damage = damage.Error()
 		a.log.Error("the audit log is not what this daemon has written; keep the folder as evidence", "dir", dir, "err", damage)
-		if err := a.audit.Record(a.ctx, "audit.damaged", map[string]any{"what": a.damage}); err != nil {
+		if err := a.audit.Record(a.ctx, audit.KindDamaged, map[string]any{"what": a.damage}); err != nil {
 			return err
 		}
+	} else if told := found.Damage(); told != nil {
+		a.damage = told.Error()
+		a.log.Error("the audit log has a record of damage; keep the folder as evidence: stop agentd, move it away, start again", "dir", dir, "err", told)
+	} else if found.Began != nil {
+		a.damage = fmt.Sprintf("ok, %v", found.Began)
 	}
 	return a.audit.Record(a.ctx, "agentd.started", map[string]any{"version": daemon.Version()})
 }
 
-// verify checks the chain, and that the log is as long as the database says.
-func verify(dir string, db *state.DB) error {
-	if _, err := audit.Verify(dir, nil, nil); err != nil {
-		return err
+// beginAnew records, first of all, that an empty log takes the place of one that was here. Whether an operator moved that away or somebody
+// removed it cannot be told from here: it is no damage, and whoever verifies this log is told for as long as it goes on.
+func (a *app) beginAnew(found audit.Report, damage error) (audit.Report, error, error) {
+	if lines, _ := a.audit.Head(); lines > 0 || found.Records > 0 || errors.Is(damage, audit.ErrDamaged) {
+		return found, damage, nil
 	}
+	count, hash, err := a.db.Mark()
+	if err != nil || count == 0 {
+		return found, damage, err
+	}
+	a.log.Warn("there is no audit log here, and there was one; if you have not moved it away, somebody else has. A new one is begun",
+		"dir", AuditDir(a.cfg), "records_of_old", count)
+	if err := a.audit.Record(a.ctx, audit.KindBegan, audit.BeganAfter(count, hash)); err != nil {
+		return found, damage, err
+	}
+	found, damage = verify(AuditDir(a.cfg), a.db)
+	return found, damage, nil
+}
+
+// verify checks the chain, and that the log is as long as the database says.
+func verify(dir string, db *state.DB) (audit.Report, error) {
 	count, hash, err := db.Mark()
 	if err != nil {
-		return err
+		return audit.Report{}, err
 	}
-	return audit.Reaches(dir, count, hash)
+	return audit.VerifyMark(dir, count, hash)
 }
 
 func (a *app) keepMark() error { return a.db.SetMark(a.audit.Head()) }
@@ -210,12 +241,12 @@ func VerifyAudit(cfg *config.Agent, running *local.AuditHead, log *slog.Logger) 
 			return nil, err
 		}
 	}
-	if out.Report, err = audit.Verify(out.Dir, nil, nil); err == nil {
-		err = audit.Reaches(out.Dir, count, hash)
-	}
-	if errors.As(err, &out.Damage) {
+	if out.Report, err = audit.VerifyMark(out.Dir, count, hash); errors.As(err, &out.Damage) {
 		return out, nil
 	}
-	out.OK = err == nil
+	if err == nil {
+		out.Damage = out.Report.Damage() // not that of today, and not undone by a start
+	}
+	out.OK = err == nil && out.Damage == nil
 	return out, err
 }

@@ -89,10 +89,40 @@ func TestCutAuditLogIsTold(t *testing.T) {
 	if r, err := VerifyAudit(cfg, nil, slog.New(slog.DiscardHandler)); err != nil || r.OK || !strings.Contains(r.Damage.What, "cut") {
 		t.Errorf("a cut tail: %+v, %v", r, err)
 	}
-	a, stop := running(t, cfg)
-	defer stop()
-	if !strings.Contains(a.damage, "cut") {
-		t.Errorf("the next start says %q", a.damage)
+	for range 2 { // the mark is replaced, the record stays
+		a, stop := running(t, cfg)
+		if !strings.Contains(a.damage, "cut") {
+			t.Errorf("the next start says %q", a.damage)
+		}
+		stop()
+		r, err := VerifyAudit(cfg, nil, slog.New(slog.DiscardHandler))
+		if err != nil || r.OK || r.Report.ToldCount != 1 || !strings.Contains(r.Damage.What, "cut") {
+			t.Errorf("after a restart: %+v, %v", r, err)
+		}
+	}
+}
+
+func TestALogThatWasMovedAwayIsToldByTheNextOne(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Agent{StateDir: t.TempDir()}
+	_, stop := running(t, cfg)
+	stop()
+	if err := os.Rename(AuditDir(cfg), filepath.Join(t.TempDir(), "audit")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		a, stop := running(t, cfg)
+		if !strings.HasPrefix(a.damage, "ok, begun anew at ") {
+			t.Errorf("the next start says %q", a.damage)
+		}
+		head := a.AuditHead()
+		if r, err := VerifyAudit(cfg, &head, a.log); err != nil || !r.OK {
+			t.Errorf("while it runs: %+v, %v", r, err)
+		}
+		stop()
+		if r, err := VerifyAudit(cfg, nil, slog.New(slog.DiscardHandler)); err != nil || !r.OK || r.Report.Began == nil || r.Report.Began.Records != 2 {
+			t.Errorf("%+v, %v", r, err)
+		}
 	}
 }
 
@@ -105,7 +135,17 @@ func TestDatabaseIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
 	}
 	_, stop := running(t, cfg)
 	stop()
-	if _, err := openDB(&config.Agent{StateDir: dir}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "encrypted") {
+	quiet := slog.New(slog.DiscardHandler)
+	_, err := openDB(&config.Agent{StateDir: dir}, quiet)
+	if daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "encrypted") {
 		t.Errorf("without the key: %v", err)
+	}
+	if err := os.WriteFile(cfg.EncryptionKey, bytes.Repeat([]byte("b7"), 32), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = openDB(cfg, quiet)
+	if daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "move "+filepath.Join(dir, "agent")+" away") ||
+		strings.Contains(err.Error(), "restore") {
+		t.Errorf("with another key: %v", err)
 	}
 }

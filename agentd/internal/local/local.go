@@ -65,7 +65,7 @@ type Status struct {
 	Listen  string        `json:"listen"`
 	UptimeS int64         `json:"uptime_s"`
 	Agents  []AgentStatus `json:"agents"`
-	Audit   string        `json:"audit"` // ok, or what is wrong with the log
+	Audit   string        `json:"audit"` // ok (and perhaps when it was begun anew), or what is wrong with the log
 }
 
 // AgentStatus is one hosted agent.

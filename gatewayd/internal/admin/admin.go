@@ -48,7 +48,7 @@ type Status struct {
 	Requests Requests   `json:"requests"`
 	Domains  []TrustRow `json:"domains"`           // whose word this gateway takes
 	Pending  []TrustRow `json:"pending,omitempty"` // introduced domains that wait for approval
-	Audit    string     `json:"audit"`             // ok, being verified, or what is wrong with the log
+	Audit    string     `json:"audit"`             // ok (and perhaps when it was begun anew), being verified, or what is wrong with the log
 	AMC      string     `json:"amc"`               // here, attached, or why the one on another host is not reached
 	Gateways []string   `json:"gateways"`          // on other hosts, attached to the AMC here
 	Waiting  int        `json:"waiting"`           // registrations that wait for an operator here

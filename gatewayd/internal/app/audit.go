@@ -30,8 +30,6 @@ const (
 const (
 	kindStarted  = "gateway.started"
 	kindStopped  = "gateway.stopped"
-	kindDamaged  = "audit.damaged"  // the log is not what was written
-	kindReplaced = "audit.replaced" // it could not be gone on with: this one is new
 	kindBundle   = "bundle.renewed"
 	kindBackup   = "backup.made"
 	kindRestored = "restore.completed"
@@ -120,13 +118,31 @@ func (a *app) auditSoon(kind string, data any) {
 func (a *app) begin(ctx context.Context) error {
 	if a.auditor.moved != "" {
 		data := map[string]any{"moved_to": filepath.Base(a.auditor.moved), "why": a.auditor.standing()}
-		if err := a.audit(ctx, kindReplaced, data); err != nil {
+		if err := a.audit(ctx, audit.KindReplaced, data); err != nil {
 			return err
 		}
+	} else if err := a.beginAnew(ctx); err != nil {
+		return err
 	}
 	return a.audit(ctx, kindStarted, map[string]any{
 		"gateway": string(a.home.gateway), "version": daemon.Version(), "bundle_seq": a.home.bundle.Seq, "agents": a.registry.Len(),
 	})
+}
+
+// beginAnew records, first of all, that an empty log takes the place of one that was here. Whether an operator moved that away or somebody
+// removed it cannot be told from here: it is no damage, and whoever verifies this log is told for as long as it goes on.
+func (a *app) beginAnew(ctx context.Context) error {
+	u := &a.auditor
+	if count, _ := u.log.Head(); count > 0 || u.kept == nil {
+		return nil
+	}
+	mark, err := audit.VerifyBy(u.keys.find)(u.kept)
+	if err != nil {
+		return nil // checkAudit says so
+	}
+	a.log.Warn("there is no audit log here, and there was one; if you have not moved it away, somebody else has. A new one is begun",
+		"dir", u.dir, "records_of_old", mark.Count)
+	return a.audit(ctx, audit.KindBegan, audit.BeganAfter(mark.Count, mark.Hash))
 }
 
 // checkAudit verifies the log as the start has found it. Damage is told loudly, and stops nothing: agents and peers have done no wrong.
@@ -136,7 +152,7 @@ func (a *app) checkAudit(ctx context.Context) {
 		return // said already
 	}
 	verify := audit.VerifyBy(u.keys.find)
-	_, err := audit.Verify(u.dir, func(raw []byte) (audit.Checkpoint, error) {
+	report, err := audit.Verify(u.dir, func(raw []byte) (audit.Checkpoint, error) {
 		if err := ctx.Err(); err != nil { // a long log shall not hold up the end of the daemon
 			return audit.Checkpoint{}, err
 		}
@@ -144,6 +160,12 @@ func (a *app) checkAudit(ctx context.Context) {
 	}, u.kept)
 	switch {
 	case ctx.Err() != nil:
+	case err == nil && report.Damage() != nil:
+		u.say("%v", report.Damage())
+		a.log.Error("the audit log has a record of damage; keep the folder as evidence: stop the gateway, move it away, start again",
+			"dir", u.dir, "err", report.Damage())
+	case err == nil && report.Began != nil:
+		u.say("ok, %v", report.Began)
 	case err == nil:
 		u.say("ok")
 	default:
@@ -151,8 +173,8 @@ func (a *app) checkAudit(ctx context.Context) {
 		a.log.Error("the audit log is not what this gateway has written; keep the folder as evidence", "dir", u.dir, "err", err)
 		ask, cancel := context.WithTimeout(ctx, auditTime)
 		defer cancel()
-		if err := a.audit(ask, kindDamaged, map[string]any{"what": err.Error()}); err != nil {
-			a.log.Error("audit record lost", "kind", kindDamaged, "err", err)
+		if err := a.audit(ask, audit.KindDamaged, map[string]any{"what": err.Error()}); err != nil {
+			a.log.Error("audit record lost", "kind", audit.KindDamaged, "err", err)
 		}
 	}
 }

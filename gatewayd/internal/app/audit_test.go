@@ -142,16 +142,142 @@ func TestAuditDamageIsToldAndStopsNothing(t *testing.T) {
 			}
 			g.start()
 			eventually(t, "status tells", func() bool { s := g.app.Status().Audit; return s != "ok" && s != "being verified" })
-			want := kindDamaged
+			want := audit.KindDamaged
 			if c.moved {
-				want = kindReplaced
+				want = audit.KindReplaced
 			}
 			eventually(t, "it is recorded", func() bool {
 				raw, _ := os.ReadFile(filepath.Join(g.auditDir(), "audit.jsonl"))
 				return strings.Contains(string(raw), `"kind":"`+want+`"`)
 			})
 			g.mustEnrol() // it serves
+			told := g.app.Status().Audit
+			g.stop()
+			if c.says != "cut" && !c.moved {
+				return // the chain itself is broken for good
+			}
+			// The marks are replaced now; the record stays, at every start.
+			for range 2 {
+				if r := g.verify(); r.OK || r.Report.ToldCount != 1 || !strings.Contains(r.Damage.What, "tells of damage") {
+					t.Errorf("after a restart: %+v, %+v", r, r.Damage)
+				}
+				g.start()
+				eventually(t, "status still tells", func() bool { return strings.Contains(g.app.Status().Audit, "tells of damage") })
+				g.stop()
+			}
+			if what := strings.TrimPrefix(told, "audit log: "); !strings.Contains(g.verify().Damage.What, what) {
+				t.Errorf("%s\ndoes not say %s", g.verify().Damage.What, what)
+			}
 		})
+	}
+}
+
+// A folder that was moved away, deliberately or not, is in the first record of the new log, which is no damage; the old one still verifies
+// against that.
+func TestALogThatWasMovedAwayIsToldByTheNextOne(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	g.mustEnrol()
+	g.stop()
+	old := g.verify().Report
+	away := filepath.Join(t.TempDir(), "audit")
+	if err := os.Rename(g.auditDir(), away); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		g.start()
+		eventually(t, "status tells", func() bool { return strings.HasPrefix(g.app.Status().Audit, "ok, begun anew at ") })
+		state := g.app.AuditState()
+		if r, err := VerifyAudit(g.cfg, g.auditDir(), &state, slog.New(slog.DiscardHandler)); err != nil || !r.OK || r.Report.Began == nil {
+			t.Errorf("while it runs: %+v, %v", r, err)
+		}
+		g.stop()
+		if r := g.verify(); !r.OK || r.Report.Began == nil || r.Report.Began.Records != old.Sealed || r.Report.ToldCount != 0 {
+			t.Errorf("%+v, %+v", r, r.Damage)
+		}
+	}
+	if got := g.records()[:2]; !slices.Equal(got, []string{audit.KindBegan, kindStarted}) {
+		t.Errorf("it begins with %v", got)
+	}
+	check := func() *AuditReport {
+		t.Helper()
+		r, err := VerifyAudit(g.cfg, away, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := check(); !r.OK || !strings.Contains(r.Against, "begun after it") {
+		t.Errorf("the old one: %+v, %+v", r, r.Damage)
+	}
+	harm(t, filepath.Join(away, "audit.jsonl"), func(l []string) []string { return l[:len(l)-2] })
+	if r := check(); r.OK || !strings.Contains(r.Damage.What, "cut") {
+		t.Errorf("the old one, cut: %+v, %+v", r, r.Damage)
+	}
+}
+
+// After damage: stop, move away, start, and all is well again.
+func TestMovingADamagedLogAwayEndsTheDamage(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	g.mustEnrol()
+	g.stop()
+	harm(t, filepath.Join(g.auditDir(), "audit.jsonl"), func(l []string) []string { return l[:len(l)-2] })
+	g.start()
+	eventually(t, "it is recorded", func() bool { return slices.Contains(g.records(), audit.KindDamaged) })
+	g.stop()
+	if err := os.Rename(g.auditDir(), filepath.Join(t.TempDir(), "audit")); err != nil {
+		t.Fatal(err)
+	}
+	g.start()
+	eventually(t, "status is ok", func() bool { return strings.HasPrefix(g.app.Status().Audit, "ok, ") })
+	g.stop()
+	if r := g.verify(); !r.OK {
+		t.Errorf("%+v", r.Damage)
+	}
+}
+
+// A copy that is shorter may be an older one, or cut: it is not just ok. One that tells another story than the gateway's own log is damaged.
+func TestTheEndOfAShorterCopyIsNotProved(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	g.mustEnrol()
+	quiet := slog.New(slog.DiscardHandler)
+	check := func(dir string, running bool) *AuditReport {
+		t.Helper()
+		var state *admin.AuditState
+		if running {
+			s := g.app.AuditState()
+			state = &s
+		}
+		r, err := VerifyAudit(g.cfg, dir, state, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	whole := filepath.Join(t.TempDir(), "whole")
+	if _, err := placeAudit(g.auditDir(), whole, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if r := check(whole, true); !r.OK || r.Later != 0 {
+		t.Errorf("a whole copy: %+v, %+v", r, r.Damage)
+	}
+	count := g.app.AuditState().Count
+	harm(t, filepath.Join(whole, "audit.jsonl"), func(l []string) []string { return l[:len(l)-2] })
+	if r := check(whole, true); !r.OK || r.Later != count || r.Report.Records != count-2 || r.Report.LastAt.IsZero() {
+		t.Errorf("a cut copy while the gateway runs: %+v, %+v", r, r.Damage)
+	}
+	g.stop()
+	if r := check(whole, false); !r.OK || r.Later <= r.Report.Records {
+		t.Errorf("a cut copy of a stopped gateway: %+v, %+v", r, r.Damage)
+	}
+	g.start()
+	other := newGateway(t, "pharmacy.example")
+	other.stop()
+	harm(t, filepath.Join(other.auditDir(), "audit.jsonl"), func(l []string) []string { return l[:1] })
+	if r := check(other.auditDir(), true); r.OK || !strings.Contains(r.Damage.What, "is not the beginning") {
+		t.Errorf("a log of another gateway: %+v, %+v", r, r.Damage)
 	}
 }
 

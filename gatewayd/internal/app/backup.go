@@ -29,7 +29,11 @@ func openStore(cfg *config.Gateway, log *slog.Logger) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(filepath.Join(cfg.StateDir, dirDirectory), log, store.WithEncryptionKey(key))
+	s, err := store.Open(filepath.Join(cfg.StateDir, dirDirectory), log, store.WithEncryptionKey(key))
+	if errors.Is(err, store.ErrKey) {
+		return nil, &daemon.UsageError{Err: err} // a restart does not help
+	}
+	return s, err
 }
 
 func encryptionKey(cfg *config.Gateway) ([]byte, error) {
@@ -113,6 +117,7 @@ type RestoreResult struct {
 	Created     time.Time `json:"created"`
 	AuditCount  uint64    `json:"audit_count"`
 	Before      string    `json:"before,omitempty"`       // folder of the database that was there
+	BeforePlain bool      `json:"before_plain,omitempty"` // that one is not encrypted
 	AuditBefore string    `json:"audit_before,omitempty"` // folder of the log that was there
 	Accepted    bool      `json:"accepted"`
 	Missing     string    `json:"missing,omitempty"` // why the gateway will not serve yet
@@ -181,7 +186,7 @@ func (out *RestoreResult) restore(cfg *config.Gateway, file string, own *identit
 		return err
 	}
 	if moved {
-		out.Before = before
+		out.Before, out.BeforePlain = before, store.Plain(before)
 	}
 	if h, err = store.Restore(dir, f, log, store.WithEncryptionKey(key)); err != nil {
 		return fmt.Errorf("%w (the database that was there is in %s)", err, before)
@@ -196,9 +201,16 @@ func keptBefore(cfg *config.Gateway, dir string, log *slog.Logger) []byte {
 	if _, err := os.Stat(filepath.Join(dir, "MANIFEST")); err != nil {
 		return nil
 	}
-	s, err := openStore(cfg, log)
-	if err != nil {
-		return nil // damaged, perhaps why it is replaced; or in use, which comes to light next
+	var s *store.Store
+	var err error
+	if store.Plain(dir) { // encryption may be what the restore turns on
+		s, err = store.Open(dir, log)
+	} else {
+		s, err = openStore(cfg, log)
+	}
+	if err != nil { // damaged, perhaps why it is replaced; or in use, which comes to light next
+		log.Warn("the database that is replaced cannot be read: that the end of the audit log is whole is known up to the backup only", "err", err)
+		return nil
 	}
 	defer s.Close()
 	kept, err := keptCheckpoint(s)

@@ -80,7 +80,10 @@ func readRecovery(s *store.Store, state string, own *identity.Accepted) (*recove
 		header: *h, accepted: err == nil, last: map[string]word{}, withdrawn: map[string]string{}, issued: map[string]amc.Issued{}, updated: map[string]bool{},
 	}
 	dir := filepath.Join(state, dirAudit)
-	_, err = audit.Verify(dir, audit.VerifyBy(keys.find), kept)
+	report, err := audit.Verify(dir, audit.VerifyBy(keys.find), kept)
+	if damage := report.Damage(); err == nil && damage != nil && report.LastTold > h.AuditCount {
+		err = damage // what was cut then may have been a revocation
+	}
 	marked := audit.Reaches(dir, h.AuditCount, h.AuditHash)
 	if h.AuditCount == 0 {
 		marked = errors.New("the backup names no audit log")

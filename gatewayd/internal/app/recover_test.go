@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"agentgw/directory/arp"
 	"agentgw/directory/store"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/audit"
 	"agentgw/internal/daemon"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -221,6 +223,11 @@ func TestCase67RestoreFromAnOldBackup(t *testing.T) {
 	if state := g.stateOf(t, o.revoked.AIC); state != directory.Active {
 		t.Errorf("what was given up: the revoked agent is %v", state)
 	}
+	eventually(t, "status is ok", func() bool { return strings.HasPrefix(g.app.Status().Audit, "ok, begun anew at ") })
+	g.stop()
+	if r := g.verify(); !r.OK {
+		t.Errorf("after what was given up: %+v", r.Damage)
+	}
 }
 
 // Whoever cuts the end of the log, and restores an old backup, undoes no revocation: the database that is replaced knows better.
@@ -233,6 +240,24 @@ func TestRestoreWantsTheEndOfTheLog(t *testing.T) {
 	g.stop()
 	harm(t, filepath.Join(g.auditDir(), "audit.jsonl"), func(l []string) []string { return l[:len(l)-3] }) // revoked, stopped, checkpoint
 	if r := g.restore(t, RestoreOptions{File: backup}); !strings.Contains(r.Missing, "cut") {
+		t.Errorf("%+v", r)
+	}
+	g.mustNotStart(t, "nothing is served")
+}
+
+// A start over the cut log, which replaces the mark, does not make that log one that tells all.
+func TestRestoreIsNotContentWithALogThatWasCutEarlier(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	done, _ := g.mustEnrol()
+	backup := g.backup(t)
+	g.setStanding(done.AIC, "revoked")
+	g.stop()
+	harm(t, filepath.Join(g.auditDir(), "audit.jsonl"), func(l []string) []string { return l[:len(l)-3] }) // revoked, stopped, checkpoint
+	g.start()
+	eventually(t, "it is recorded", func() bool { return slices.Contains(g.records(), audit.KindDamaged) })
+	g.stop()
+	if r := g.restore(t, RestoreOptions{File: backup}); !strings.Contains(r.Missing, "tells of damage") {
 		t.Errorf("%+v", r)
 	}
 	g.mustNotStart(t, "nothing is served")
@@ -300,11 +325,13 @@ func TestDirectoryIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
 	var cleanup daemon.Cleanup
 	_, err = Start(ctx, g.cfg, slog.New(slog.DiscardHandler), &cleanup)
 	cancel()
-	if err == nil || !strings.Contains(err.Error(), "encryption key") {
+	if daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "encryption key") {
 		t.Errorf("a plain database with a key: %v", err)
 	}
 	cleanup.Run()
-	g.restore(t, RestoreOptions{File: backup})
+	if r := g.restore(t, RestoreOptions{File: backup}); !r.BeforePlain || r.kept == nil {
+		t.Errorf("of the plain database that was there: %+v", r)
+	}
 	g.start()
 	if state := g.stateOf(t, done.AIC); state != directory.Active {
 		t.Errorf("%v", state)
@@ -317,5 +344,8 @@ func TestDirectoryIsEncryptedWhereTheConfigurationSaysSo(t *testing.T) {
 				t.Errorf("%s holds the AIC in clear text (%v)", f, err)
 			}
 		}
+	}
+	if r := g.restore(t, RestoreOptions{File: backup}); r.BeforePlain || r.Before == "" || r.kept == nil {
+		t.Errorf("of the encrypted one: %+v", r)
 	}
 }

@@ -23,10 +23,15 @@ func AuditDir(cfg *config.Gateway) string { return filepath.Join(cfg.StateDir, d
 // AuditReport is what `gatewayd audit verify` found.
 type AuditReport struct {
 	Dir     string             `json:"dir"`
+	Copy    bool               `json:"copy"` // it is not the folder that the gateway writes to
 	OK      bool               `json:"ok"`
 	Report  audit.Report       `json:"report"`
 	Damage  *audit.DamageError `json:"damage,omitempty"`
 	Against string             `json:"against"` // what the log was compared with beside itself
+
+	// Later is, of a copy that ends before the gateway's own log, the number of the last record that the gateway knows of. That the copy ends
+	// where it ended when it was taken nothing can prove then. 0: the end is compared too.
+	Later uint64 `json:"later,omitempty"`
 }
 
 // VerifyAudit verifies a log of this gateway, or a copy of one. running is what the running gateway knows of it; nil: it does not run, and its
@@ -53,15 +58,64 @@ func VerifyAudit(cfg *config.Gateway, dir string, running *admin.AuditState, log
 	if running == nil && kept == nil {
 		out.Against = "nothing: the directory database has no checkpoint"
 	}
-	out.Report, err = audit.Verify(dir, audit.VerifyBy(keys.find), kept)
-	if err == nil && running != nil && sameLog(dir, AuditDir(cfg)) {
-		err = reachesHead(dir, running)
+	verify := audit.VerifyBy(keys.find)
+	if sameLog(dir, AuditDir(cfg)) {
+		if out.Report, err = audit.Verify(dir, verify, kept); err == nil && running != nil {
+			err = reachesHead(dir, running)
+		}
+	} else {
+		out.Copy = true
+		err = out.compareCopy(AuditDir(cfg), verify, running, kept)
 	}
 	if errors.As(err, &out.Damage) {
 		return out, nil
 	}
-	out.OK = err == nil
+	if err == nil {
+		out.Damage = out.Report.Damage() // not that of today, and not undone by a start
+	}
+	out.OK = err == nil && out.Damage == nil
 	return out, err
+}
+
+// compareCopy verifies a copy of the gateway's log: as far as it goes, it must be the very log that the gateway has. A copy that was taken
+// earlier has fewer records, and so has one that was cut: that it is shorter is told and is no damage.
+func (out *AuditReport) compareCopy(own string, verify audit.Verifier, running *admin.AuditState, kept []byte) error {
+	var err error
+	if out.Report, err = audit.Verify(out.Dir, verify, nil); err != nil {
+		return err
+	}
+	r := &out.Report
+	began, err := audit.BeganOf(own)
+	if err == nil && began != nil && (r.Began == nil || *r.Began != *began) { // a copy of the log before
+		out.Against = "what the log begun after it, at " + began.At.UTC().Format(time.RFC3339) + ", says of its end"
+		return began.Ends(out.Dir)
+	}
+	if kept != nil {
+		mark, err := verify(kept)
+		if err != nil {
+			return fmt.Errorf("audit log: the checkpoint that was kept elsewhere: %w", err)
+		}
+		if mark.Count <= r.Records {
+			if err := audit.Reaches(out.Dir, mark.Count, mark.Hash); err != nil {
+				return err
+			}
+		} else {
+			out.Later = mark.Count
+		}
+	}
+	if running == nil {
+		if _, err := os.Stat(own); errors.Is(err, fs.ErrNotExist) {
+			return nil // this copy may be what is left
+		}
+	}
+	if running != nil && running.Count > r.Records {
+		out.Later = running.Count
+	}
+	if err := audit.Reaches(own, r.Records, r.Head); err != nil {
+		return &audit.DamageError{What: fmt.Sprintf("this copy of %d records is not the beginning of the gateway's own log in %s; verify that one too: %v",
+			r.Records, own, err)}
+	}
+	return nil
 }
 
 // reachesHead compares with the very last line that the gateway has written: nothing at all may be missing.
