@@ -48,7 +48,16 @@ func newCounter(t *testing.T) *counter {
 			return endpoint.Credentials{Certificate: cert, Verify: func(tls.ConnectionState) error { return nil }}, nil
 		},
 		Serve: func(ctx context.Context, conn *endpoint.Conn) {
-			conn.Serve(ctx, endpoint.Handlers{frame.StreamRegistration: func(_ context.Context, s *endpoint.Stream) { c.serve(s) }})
+			conn.Serve(ctx, endpoint.Handlers{
+				frame.StreamRegistration: func(_ context.Context, s *endpoint.Stream) { c.serve(s) },
+				frame.StreamControl: func(_ context.Context, s *endpoint.Stream) {
+					var m arp.Attach
+					if s.ReadMessage(5*time.Second, &m) == nil {
+						s.WriteMessage(5*time.Second, &arp.Attached{KeepaliveMS: 20_000, OfflineMS: 45_000})
+						<-s.Context().Done()
+					}
+				},
+			})
 		},
 	}}})
 	if err != nil {
@@ -63,11 +72,15 @@ func newCounter(t *testing.T) *counter {
 }
 
 func (c *counter) serve(s *endpoint.Stream) {
+	defer s.CloseWrite()
 	var m arp.Enrol
-	if s.ReadMessage(5*time.Second, &m) != nil {
+	switch kind, payload, err := s.ReadFrame(5 * time.Second); {
+	case err == nil && kind == frame.Deregister:
+		s.WriteMessage(5*time.Second, &arp.Answer{})
+		return
+	case err != nil || frame.Unmarshal(payload, &m) != nil:
 		return
 	}
-	defer s.CloseWrite()
 	if c.asked.Add(1)%2 == 1 {
 		s.WriteMessage(5*time.Second, &arp.Enrolled{Code: frame.Pending, PendingID: make([]byte, 16), RetryAfterMS: 1})
 		return
