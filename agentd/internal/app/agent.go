@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -261,6 +262,9 @@ func (a *agent) status() local.AgentStatus {
 	}
 	if a.backend != nil {
 		s.Backend = a.backend.State()
+		if err := a.backend.Why(); s.Backend == "stopped" && err != nil {
+			s.BackendError = strings.ReplaceAll(err.Error(), "\n", "; ") // of several, one a line
+		}
 	}
 	return s
 }

@@ -175,3 +175,47 @@ func TestEnrolWithoutTokenNeedsThePin(t *testing.T) {
 		t.Errorf("%d requests reached a gateway that was not the one that was named", n)
 	}
 }
+
+// A new identity under an old name: the agent's file stays as its user has written it, and the old identity, which nobody has ended,
+// is named.
+func TestReplaceKeepsTheFile(t *testing.T) {
+	c := newCounter(t)
+	o := c.options(t.TempDir())
+	bin := filepath.Join(o.Dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "agent"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(bin)
+	o.Program, o.Args = "./agent", []string{"--fast"}
+	first, err := Enrol(t.Context(), o)
+	if err != nil || first.Before != "" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	file := filepath.Join(o.Dir, "agents.d", "pharmacy.yaml")
+	raw, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(raw), filepath.Join(bin, "agent")) {
+		t.Fatalf("the program is not written as one that can be started from anywhere: %s, %v", raw, err)
+	}
+	mine := string(raw) + "  env: {KEY: value}\nmax_in_run: 3  # no more\n"
+	if err := os.WriteFile(file, []byte(mine), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o.Program, o.Args, o.Replace = "", nil, true
+	again, err := Enrol(t.Context(), o)
+	if err != nil || again.Before != first.AIC {
+		t.Errorf("replaced %s: %+v, %v", first.AIC, again, err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != mine {
+		t.Errorf("the file was\n%s\nand is\n%s (%v)", mine, raw, err)
+	}
+	asked := c.asked.Load()
+	if err := os.WriteFile(file, []byte(mine+"no_such_key: 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Enrol(t.Context(), o); daemon.ExitCode(err) != daemon.ExitUsage || c.asked.Load() != asked {
+		t.Errorf("a file that does not load: %v after %d requests", err, c.asked.Load()-asked)
+	}
+}

@@ -141,14 +141,25 @@ func (c *credential) sameAs(state, name string) bool {
 	return err != nil || now.AIC == c.AIC && now.EnrolledAt.Equal(c.EnrolledAt)
 }
 
-func loadEnrolment(state, name string) (e enrolment, err error) {
-	file := filepath.Join(agentDir(state, name), fileEnrolment)
-	meta, err := os.ReadFile(file)
-	if err != nil {
+func loadEnrolment(state, name string) (enrolment, error) {
+	e, err := readEnrolment(agentDir(state, name))
+	if errors.Is(err, fs.ErrNotExist) {
 		return e, fmt.Errorf("agent %s is not enrolled (%w): run `agentd enrol --name %s …` first", name, err, name)
 	}
+	if err != nil {
+		return e, fmt.Errorf("agent %s: %w", name, err)
+	}
+	return e, nil
+}
+
+func readEnrolment(dir string) (e enrolment, err error) {
+	file := filepath.Join(dir, fileEnrolment)
+	meta, err := os.ReadFile(file)
+	if err != nil {
+		return e, err
+	}
 	if err := json.Unmarshal(meta, &e); err != nil {
-		return e, fmt.Errorf("agent %s: read %s: %w", name, file, err)
+		return e, fmt.Errorf("read %s: %w", file, err)
 	}
 	return e, nil
 }
