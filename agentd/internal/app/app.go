@@ -184,7 +184,7 @@ func (a *app) drop(ag *agent) {
 	a.mu.Lock()
 	a.agents = slices.DeleteFunc(a.agents, func(x *agent) bool { return x == ag })
 	a.mu.Unlock()
-	ag.a2a.RevokeAll(frame.Shutdown)
+	ag.a2a.RevokeAll(frame.Shutdown, "the agent is served no more")
 	ctx, cancel := context.WithTimeout(a.ctx, drainTime)
 	defer cancel()
 	ag.a2a.Close(ctx)
