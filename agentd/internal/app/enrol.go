@@ -204,11 +204,13 @@ func (o EnrolOptions) present(ctx context.Context, token arp.Token, dir string, 
 		e.Pending = done.PendingID
 		again := min(max(time.Duration(done.RetryAfterMS)*time.Millisecond, time.Second), time.Minute)
 		request := hex.EncodeToString(done.PendingID)
-		if time.Now().Add(again).After(until) {
+		left := time.Until(until)
+		if left <= 0 {
 			return nil, "", frame.Errorf(frame.Pending, "request %s waits for an operator's approval: run the same command again when it is approved", request)
 		}
+		again = min(again, left) // who waits for less asks once more at the end
 		if o.Waiting != nil {
-			o.Waiting(request, again)
+			o.Waiting(request, again.Round(time.Millisecond))
 		}
 		select {
 		case <-ctx.Done():

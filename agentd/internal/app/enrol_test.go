@@ -32,6 +32,8 @@ type counter struct {
 	ep     *endpoint.Endpoint
 	pin    [32]byte
 	asked  atomic.Int32
+
+	retryMS atomic.Uint64 // after which it wants to be asked again
 }
 
 func newCounter(t *testing.T) *counter {
@@ -82,7 +84,7 @@ func (c *counter) serve(s *endpoint.Stream) {
 		return
 	}
 	if c.asked.Add(1)%2 == 1 {
-		s.WriteMessage(5*time.Second, &arp.Enrolled{Code: frame.Pending, PendingID: make([]byte, 16), RetryAfterMS: 1})
+		s.WriteMessage(5*time.Second, &arp.Enrolled{Code: frame.Pending, PendingID: make([]byte, 16), RetryAfterMS: max(c.retryMS.Load(), 1)})
 		return
 	}
 	if len(m.PendingID) != 16 || len(m.Secret) != 0 {
@@ -167,8 +169,8 @@ func TestEnrolWithoutTokenNeedsThePin(t *testing.T) {
 	} {
 		o := c.options(t.TempDir())
 		change(&o)
-		if _, err := Enrol(t.Context(), o); err == nil {
-			t.Errorf("%s: enrolled", name)
+		if _, err := Enrol(t.Context(), o); err == nil || name == "another key" && !strings.Contains(err.Error(), "is not the --gateway-pin") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if n := c.asked.Load(); n != 0 {
@@ -217,5 +219,18 @@ func TestReplaceKeepsTheFile(t *testing.T) {
 	}
 	if _, err := Enrol(t.Context(), o); daemon.ExitCode(err) != daemon.ExitUsage || c.asked.Load() != asked {
 		t.Errorf("a file that does not load: %v after %d requests", err, c.asked.Load()-asked)
+	}
+}
+
+// Whoever waits for less than the gateway's interval waits that long, and asks once more.
+func TestShortWaitAsksOnceMore(t *testing.T) {
+	c := newCounter(t)
+	c.retryMS.Store(10_000)
+	o := c.options(t.TempDir())
+	o.Wait = time.Second
+	began := time.Now()
+	done, err := Enrol(t.Context(), o)
+	if took := time.Since(began); err != nil || done.AIC == "" || took < time.Second || took > 9*time.Second {
+		t.Errorf("%+v after %v, %v", done, took, err)
 	}
 }
