@@ -192,7 +192,7 @@ func (a *Agent) RevokePeers(ends func(aic string) bool, code frame.Code) {
 	a.offers.Drop(func(sat token.SAT) bool { return ends(sat.Subject) })
 	a.noteRevocation(time.Now(), ends)
 	a.mu.Unlock()
-	a.revoke(code, func(s *Session) bool { return ends(s.remote.AIC) })
+	a.revoke(code, "the other agent was suspended or revoked", func(s *Session) bool { return ends(s.remote.AIC) })
 }
 
 // RevokeSession ends one session, or drops its offer.
@@ -200,7 +200,7 @@ func (a *Agent) RevokeSession(sid wire.ID, code frame.Code) {
 	a.mu.Lock()
 	a.offers.Drop(func(sat token.SAT) bool { return sat.Sid == sid })
 	a.mu.Unlock()
-	a.revoke(code, func(s *Session) bool { return s.sid == sid })
+	a.revoke(code, "the session was revoked by the gateway", func(s *Session) bool { return s.sid == sid })
 }
 
 // RevokeIssuer ends every session, and drops every offer, whose token a gateway issued before a time (unix seconds).
@@ -209,17 +209,19 @@ func (a *Agent) RevokeIssuer(gateway string, floor uint64, code frame.Code) {
 	a.mu.Lock()
 	a.offers.Drop(func(sat token.SAT) bool { return old(sat.Issuer, sat.Issued) })
 	a.mu.Unlock()
-	a.revoke(code, func(s *Session) bool { return old(s.issuer, s.issued) })
+	a.revoke(code, "the gateway that allowed the session is trusted no more", func(s *Session) bool { return old(s.issuer, s.issued) })
 }
 
-// RevokeAll ends every session: nobody who could tell which are still good has been heard of for too long.
-func (a *Agent) RevokeAll(code frame.Code) { a.revoke(code, func(*Session) bool { return true }) }
+// RevokeAll ends every session, for a reason that those who wait for one are told.
+func (a *Agent) RevokeAll(code frame.Code, why string) {
+	a.revoke(code, why, func(*Session) bool { return true })
+}
 
-func (a *Agent) revoke(code frame.Code, ends func(*Session) bool) {
+func (a *Agent) revoke(code frame.Code, why string, ends func(*Session) bool) {
 	for _, s := range a.Sessions() {
 		if ends(s) {
 			a.log.Info("session revoked", "sid", hex.EncodeToString(s.sid[:4]), "peer", s.remote.AIC, "code", code.String())
-			s.cut(code)
+			s.cut(code, why)
 		}
 	}
 }

@@ -54,6 +54,7 @@ type Session struct {
 	streams map[*endpoint.Stream]struct{} // exchanges that run
 	msgs    map[wire.ID]struct{}          // msg_ids that are being delivered here
 	cause   error                         // why the connection was lost
+	revoked error                         // why this side has cut it
 }
 
 // Info describes a session.
@@ -91,10 +92,26 @@ func (s *Session) Err() error {
 	if s.machine.State() != session.Closed || s.machine.Reason() == frame.OK {
 		return nil
 	}
+	if s.revoked != nil {
+		return s.revoked
+	}
 	if s.cause != nil {
 		return s.cause
 	}
 	return frame.Errorf(s.machine.Reason(), "session with %s has ended", s.remote.AIC)
+}
+
+// cutBy is what a failed exchange is due to: where the session was cut, that, and not what the reset of its stream looks like.
+func (s *Session) cutBy(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.revoked != nil {
+		return s.revoked
+	}
+	if frame.CodeOf(err) == frame.Revoked || s.machine.Reason() == frame.Revoked {
+		return frame.Errorf(frame.Revoked, "the other side ended the session: one of the two agents, or the session, was suspended or revoked")
+	}
+	return err
 }
 
 // Close ends the session and returns when it is over: what runs is given 5 s.
@@ -103,8 +120,13 @@ func (s *Session) Close(code frame.Code) {
 	<-s.done
 }
 
-// cut ends the session and what runs in it at once.
-func (s *Session) cut(code frame.Code) {
+// cut ends the session and what runs in it at once; why is for those who wait for it.
+func (s *Session) cut(code frame.Code, why string) {
+	s.mu.Lock()
+	if s.revoked == nil {
+		s.revoked = frame.Errorf(code, "%s", why)
+	}
+	s.mu.Unlock()
 	s.step(session.Close{Code: code})
 	s.mu.Lock()
 	running := slices.Collect(maps.Keys(s.streams))

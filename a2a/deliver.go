@@ -49,7 +49,7 @@ func (s *Session) Deliver(ctx context.Context, body []byte, o DeliverOptions) ([
 	result, err := s.roundTrip(data, hdr, body, o)
 	if err != nil {
 		data.Reset(frame.Cancelled)
-		return nil, orContext(ctx, err)
+		return nil, orContext(ctx, s.cutBy(err))
 	}
 	return result, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,13 @@ func (h *Host) Add(a *Agent, cert func() tls.Certificate) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.agents = append(h.agents, hosted{a, cert})
+}
+
+// Remove makes an agent answer no more. Connections that it has are its own to end.
+func (h *Host) Remove(a *Agent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.agents = slices.DeleteFunc(h.agents, func(x hosted) bool { return x.agent == a })
 }
 
 // find is the agent with an offer or session of a server name: the label is another in each session and names no AIC, so that a

@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,7 @@ func TestRevocationEndsSessions(t *testing.T) {
 		"its issuer, before": {func(n *net2, s *Session) { n.b.RevokeIssuer(string(n.domB.Gateway), s.issued, frame.Revoked) }, false},
 		"another issuer":     {func(n *net2, s *Session) { n.b.RevokeIssuer(string(n.domA.Gateway), s.issued+1, frame.Revoked) }, false},
 		"at the other end":   {func(n *net2, _ *Session) { n.a.RevokePeer(n.b.AIC(), frame.Revoked) }, true},
-		"all":                {func(n *net2, _ *Session) { n.b.RevokeAll(frame.Revoked) }, true},
+		"all":                {func(n *net2, _ *Session) { n.b.RevokeAll(frame.Revoked, "test") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -53,8 +54,8 @@ func TestRevocationEndsSessions(t *testing.T) {
 					<-failed
 					return
 				}
-				if err := <-failed; err == nil {
-					t.Error("the context was answered")
+				if err := <-failed; frame.CodeOf(err) != frame.Revoked || !strings.Contains(err.Error(), "revoked") {
+					t.Errorf("whoever waits for the context is told %v", err)
 				}
 				<-s.Released()
 				if took := time.Since(began); took > time.Second {
@@ -103,5 +104,29 @@ func TestRevocationBeforeTheSession(t *testing.T) {
 		if _, err := n.open(n.offered(nil)); err != nil {
 			t.Errorf("on a token of after: %v", err)
 		}
+	})
+}
+
+// Whoever waits for an answer of an agent that is taken out of service is told that, and not how its stream has ended.
+func TestCutDeliverySaysThatThePeerWasRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		working := make(chan struct{})
+		n := newNet2(t, handlerFunc(func(ctx context.Context, _ Delivery, _ func([]aci.ItemState, string)) ([]byte, error) {
+			close(working)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}), nil)
+		s := n.mustOpen(nil)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := s.Deliver(t.Context(), n.context(), DeliverOptions{})
+			failed <- err
+		}()
+		<-working
+		n.a.RevokePeer(n.b.AIC(), frame.Revoked)
+		if err := <-failed; frame.CodeOf(err) != frame.Revoked || frame.Text(err) != "the other agent was suspended or revoked" {
+			t.Errorf("it is told %v", err)
+		}
+		<-s.Released()
 	})
 }

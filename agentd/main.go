@@ -98,6 +98,9 @@ func enrolCmd(o *options) *cobra.Command {
 				for _, r := range done.Removed {
 					fmt.Fprintf(w, "not granted: %s\n", r)
 				}
+				if done.Before != "" {
+					fmt.Fprintf(w, "AIC %s is still registered: ask the operator of its domain to revoke it (gatewayd agents revoke %s)\n", done.Before, done.Before)
+				}
 				if done.Running {
 					fmt.Fprintln(w, "the running agentd serves it")
 				} else {
@@ -114,12 +117,12 @@ func enrolCmd(o *options) *cobra.Command {
 	f.StringVar(&in.Gateway, "gateway", "", "host:port of the gateway, where an operator or a rule decides instead of a token")
 	f.StringVar(&in.GatewayPin, "gateway-pin", "", "sha256:… of that gateway's key, as its operator told you (pin of gatewayd status)")
 	f.DurationVar(&in.Wait, "wait", 24*time.Hour, "how long to wait for an operator's approval")
-	f.BoolVar(&in.Replace, "replace", false, "give an agent of this name a new identity; what it had is kept beside it")
+	f.BoolVar(&in.Replace, "replace", false, "give an agent of this name a new identity; its old credential is kept beside it, its file in agents.d as it is")
 	f.StringVar(&in.Visibility, "visibility", "public", "who may find it: public, listed, domain or private")
 	f.StringSliceVar(&in.Allow, "allow", nil, "domains, with --visibility listed")
 	f.StringVar(&in.Listen, "listen", "[::]:4434", "UDP address for sessions, when agentd.yaml is written")
-	f.StringVar(&in.Program, "stdio", "", "program of the agent, which speaks JSON-RPC on standard input and output")
-	f.StringArrayVar(&in.Args, "stdio-arg", nil, "argument of that program; may be repeated")
+	f.StringVar(&in.Program, "stdio", "", "program of the agent, which speaks JSON-RPC on standard input and output; its absolute path is written down")
+	f.StringArrayVar(&in.Args, "stdio-arg", nil, "argument of that program, which runs in agents.d; may be repeated")
 	cmd.MarkFlagRequired("name")
 	cmd.MarkFlagRequired("acs")
 	return cmd
@@ -393,7 +396,7 @@ func statusCmd(o *options) *cobra.Command {
 			s, err := control.Await(cmd.Context(), c, "/v1/status", wait, func(s local.Status) string {
 				for _, a := range s.Agents {
 					if !a.Attached || a.Backend == "stopped" {
-						return "agent " + a.Name + " is not ready: " + or(a.Error, "its program does not run")
+						return "agent " + a.Name + " is not ready: " + or(a.Error, "its program does not run"+because(a.BackendError))
 					}
 				}
 				return ""
@@ -401,17 +404,27 @@ func statusCmd(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Print(cmd.OutOrStdout(), s, func(w io.Writer) {
-				fmt.Fprintf(w, "version  %s\nlisten   %s\nup       %s\naudit    %s\n", s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second, s.Audit)
-				for _, a := range s.Agents {
-					fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %s\n  program   %s\n  sessions  %d\n  valid     until %s\n",
-						a.Name, a.AIC, a.Gateway, a.Domain, attached(a), a.Backend, a.Sessions, a.CredentialUntil.Format(time.RFC3339))
-				}
-			})
+			return o.Print(cmd.OutOrStdout(), s, func(w io.Writer) { printStatus(w, s) })
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for the daemon to answer and for every agent to be attached")
 	return cmd
+}
+
+func printStatus(w io.Writer, s local.Status) {
+	fmt.Fprintf(w, "version  %s\nlisten   %s\nup       %s\naudit    %s\n", s.Version, s.Listen, time.Duration(s.UptimeS)*time.Second, s.Audit)
+	for _, a := range s.Agents {
+		fmt.Fprintf(w, "\n%s  %s\n  gateway   %s (%s)\n  attached  %s\n  program   %s%s\n  sessions  %d\n  valid     until %s\n",
+			a.Name, a.AIC, a.Gateway, a.Domain, attached(a), a.Backend, because(a.BackendError), a.Sessions, a.CredentialUntil.Format(time.RFC3339))
+	}
+}
+
+// because is a reason after what it is the reason of, empty for none.
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
 }
 
 func attached(a local.AgentStatus) string {

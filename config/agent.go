@@ -1,8 +1,17 @@
 package config
 
 import (
+	"bytes"
+	"fmt"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
 )
 
 // Agent is agentd.yaml: one daemon beside one or more agents of its machine.
@@ -124,4 +133,74 @@ func loadLocalAgent(file string) (*LocalAgent, error) {
 		}
 	}
 	return a, p.err()
+}
+
+// EditLocalAgent is the text of an agent's file with another gateway, and, unless command is empty, another command; all else stays,
+// comments too. The result is one that loads.
+func EditLocalAgent(path string, raw []byte, gateway string, command []string) ([]byte, error) {
+	now := &LocalAgent{}
+	if err := decode(path, raw, now); err != nil {
+		return nil, err
+	}
+	sameCommand := len(command) == 0 || now.Stdio != nil && slices.Equal(now.Stdio.Command, command)
+	if now.Gateway != gateway { // in its line, whose comment stays
+		raw = gatewayLine.ReplaceAll(raw, []byte("gateway: "+strings.ReplaceAll(strconv.Quote(gateway), "$", "$$")))
+	}
+	out := raw
+	if !sameCommand {
+		var err error
+		if out, err = editCommand(raw, now.Stdio, command); err != nil {
+			return nil, fmt.Errorf("config %s: %w", path, err)
+		}
+	}
+	want, got := *now, &LocalAgent{}
+	want.Gateway = gateway
+	if len(command) > 0 {
+		if want.Stdio == nil {
+			want.Stdio = &Stdio{}
+		}
+		want.Stdio.Command = command
+	}
+	if err := decode(path, out, got); err != nil || !reflect.DeepEqual(got, &want) { // written in a way that the edit does not know
+		return nil, fmt.Errorf("config %s: cannot be edited: set gateway to %q and stdio.command to %q in it by hand, or move it away", path, gateway, want.command())
+	}
+	return out, nil
+}
+
+var gatewayLine = regexp.MustCompile(`(?m)^gateway:[ \t]*("[^"\n]*"|'[^'\n]*'|[^\s#]+)`)
+
+func (a *LocalAgent) command() []string {
+	if a.Stdio == nil {
+		return nil
+	}
+	return a.Stdio.Command
+}
+
+// editCommand sets stdio.command in a file that decodes as one with now.
+func editCommand(raw []byte, now *Stdio, command []string) ([]byte, error) {
+	quoted := make([]string, len(command))
+	for i, c := range command {
+		quoted[i] = strconv.Quote(c)
+	}
+	list := "[" + strings.Join(quoted, ", ") + "]"
+	doc, err := parser.ParseBytes(raw, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	path := func(p string) *yaml.Path {
+		out, err := yaml.PathString(p)
+		if err != nil { // they are constants
+			panic(err)
+		}
+		return out
+	}
+	switch {
+	case now == nil:
+		err = path("$").MergeFromReader(doc, strings.NewReader("stdio:\n  command: "+list+"\n"))
+	case len(now.Command) == 0:
+		err = path("$.stdio").MergeFromReader(doc, strings.NewReader("command: "+list+"\n"))
+	default:
+		err = path("$.stdio.command").ReplaceWithReader(doc, strings.NewReader(list))
+	}
+	return append(bytes.TrimRight([]byte(doc.String()), "\n"), '\n'), err
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,10 @@ type agent struct {
 	engine  *task.Engine
 	ep      *endpoint.Endpoint
 	record  func(kind string, data any)
+
+	ctx     context.Context // of all that runs for it, from run on
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 
 	updating sync.Mutex // one update of the ACS at a time; guards version
 	version  uint64     // of the entry, after an update
@@ -83,13 +88,21 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	return a, err
 }
 
-// run attaches the agent and keeps its program running until ctx ends.
+// run attaches the agent and keeps its program running until ctx ends, or stop is called. goroutines has one until then.
 func (a *agent) run(ctx context.Context, goroutines interface{ Go(func()) }) {
-	goroutines.Go(func() { a.client.Run(ctx) })
-	goroutines.Go(func() { a.watchGateway(ctx) })
+	a.ctx, a.cancel = context.WithCancel(ctx)
+	a.running.Go(func() { a.client.Run(a.ctx) })
+	a.running.Go(func() { a.watchGateway(a.ctx) })
 	if a.backend != nil {
-		goroutines.Go(func() { a.backend.Run(ctx) })
+		a.running.Go(func() { a.backend.Run(a.ctx) })
 	}
+	goroutines.Go(a.running.Wait)
+}
+
+// stop ends what runs for the agent, and returns when it has ended.
+func (a *agent) stop() {
+	a.cancel()
+	a.running.Wait()
 }
 
 // bound says whether a capability is one of this agent's, and its program there to serve it.
@@ -249,6 +262,9 @@ func (a *agent) status() local.AgentStatus {
 	}
 	if a.backend != nil {
 		s.Backend = a.backend.State()
+		if err := a.backend.Why(); s.Backend == "stopped" && err != nil {
+			s.BackendError = strings.ReplaceAll(err.Error(), "\n", "; ") // of several, one a line
+		}
 	}
 	return s
 }

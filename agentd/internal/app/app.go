@@ -46,8 +46,9 @@ type app struct {
 	ep      *endpoint.Endpoint
 	host    a2a.Host
 
-	mu     sync.Mutex // guards agents
-	agents []*agent
+	changing sync.Mutex // one change of the set of agents at a time
+	mu       sync.Mutex // guards agents
+	agents   []*agent
 }
 
 // Run runs the daemon until SIGINT or SIGTERM.
@@ -138,21 +139,28 @@ func (a *app) list() []*agent {
 	return slices.Clone(a.agents)
 }
 
-// Reload starts every configured agent that does not run yet. Agents that run are left as they are.
+// Reload starts every configured agent that does not run yet, and starts anew one that was enrolled again since: it is another
+// agent under the same name. The others are left as they are.
 func (a *app) Reload(context.Context) error {
 	rows, err := config.LoadLocalAgents(a.cfg.AgentsDir)
 	if err != nil {
 		return &daemon.UsageError{Err: err}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	running := a.list()
 	for _, row := range rows {
-		if slices.ContainsFunc(a.agents, func(ag *agent) bool { return ag.name == row.Name }) {
+		i := slices.IndexFunc(running, func(ag *agent) bool { return ag.name == row.Name })
+		if i >= 0 && running[i].cred.sameAs(a.cfg.StateDir, row.Name) {
 			continue
 		}
 		cred, err := load(a.cfg.StateDir, row.Name)
 		if err != nil {
 			return err
+		}
+		if i >= 0 {
+			a.log.Info("agent was enrolled again: the one before is stopped", "agent", row.Name, "before", running[i].cred.AIC, "aic", cred.AIC)
+			a.drop(running[i])
 		}
 		ag, err := newAgent(row, cred, a.cfg.StateDir, a.ep, a.db, a.listening, a.record, a.log)
 		if err != nil {
@@ -163,9 +171,25 @@ func (a *app) Reload(context.Context) error {
 		}
 		a.host.Add(ag.a2a, ag.client.Certificate)
 		ag.run(a.ctx, &a.running)
+		a.mu.Lock()
 		a.agents = append(a.agents, ag)
+		a.mu.Unlock()
 	}
 	return nil
+}
+
+// drop stops an agent for good, its sessions and its program with it, and returns when nothing of it runs any more. What runs in
+// its sessions is cut: its identity counts no more.
+func (a *app) drop(ag *agent) {
+	a.mu.Lock()
+	a.agents = slices.DeleteFunc(a.agents, func(x *agent) bool { return x == ag })
+	a.mu.Unlock()
+	ag.a2a.RevokeAll(frame.Shutdown, "the agent is served no more")
+	ctx, cancel := context.WithTimeout(a.ctx, drainTime)
+	defer cancel()
+	ag.a2a.Close(ctx)
+	ag.stop()
+	a.host.Remove(ag.a2a)
 }
 
 // listening is where the hosted agents take sessions.
@@ -230,7 +254,7 @@ func (a *app) RunTask(ctx context.Context, r local.TaskRequest, emit func(local.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(a.ctx, cancel)
+	stop := context.AfterFunc(ag.ctx, cancel) // it ends with its agent
 	defer stop()
 	engine := *ag.engine
 	engine.Events = func(e task.Event) { emit(taskEvent(e)) }

@@ -56,7 +56,8 @@ type EnrolResult struct {
 	Capabilities []string `json:"capabilities"`
 	Removed      []string `json:"removed,omitempty"` // asked for and not granted
 	Config       string   `json:"config"`
-	Running      bool     `json:"running"` // the running daemon serves it already
+	Running      bool     `json:"running"`          // the running daemon serves it already
+	Before       string   `json:"before,omitempty"` // AIC that the name had before, which only the operator of its domain can take away
 }
 
 // Enrol registers an agent and writes its credential and configuration.
@@ -77,13 +78,18 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 		return nil, &daemon.UsageError{Err: fmt.Errorf("read the draft ACS: %w", err)}
 	}
 	if o.Program != "" {
-		if _, err := exec.LookPath(o.Program); err != nil {
+		if o.Program, err = absolute(o.Program); err != nil {
 			return nil, daemon.Usagef("--stdio: %w", err)
 		}
+	} else if len(o.Args) > 0 {
+		return nil, daemon.Usagef("--stdio-arg is for the program of --stdio, which is missing")
 	}
 	file, cfg, err := ensureConfig(o)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := agentYAML(cfg, o, "localhost:1"); err != nil { // found out before the token is used up
+		return nil, &daemon.UsageError{Err: err}
 	}
 	dir := agentDir(cfg.StateDir, o.Name)
 	if _, err := os.Stat(filepath.Join(dir, fileEnrolment)); err == nil {
@@ -119,7 +125,36 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	for _, r := range done.Removed {
 		out.Removed = append(out.Removed, r.Path)
 	}
+	if o.Replace {
+		out.Before = aicBefore(dir)
+	}
 	return out, nil
+}
+
+// absolute is a program as it can be started from any folder and with any PATH.
+func absolute(program string) (string, error) {
+	found, err := exec.LookPath(program)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(found)
+}
+
+// aicBefore is the AIC of the credential that was moved aside last, empty for none.
+func aicBefore(dir string) string {
+	kept, _ := filepath.Glob(dir + ".before-*") // the pattern is good
+	var last int64
+	var id string
+	for _, k := range kept {
+		at, err := strconv.ParseInt(strings.TrimPrefix(k, dir+".before-"), 10, 64)
+		if err != nil || at < last {
+			continue
+		}
+		if e, err := readEnrolment(k); err == nil {
+			last, id = at, e.AIC
+		}
+	}
+	return id
 }
 
 // token is the one that was given, or, where a person or a rule decides, one that names the gateway and its key only.
@@ -169,11 +204,13 @@ func (o EnrolOptions) present(ctx context.Context, token arp.Token, dir string, 
 		e.Pending = done.PendingID
 		again := min(max(time.Duration(done.RetryAfterMS)*time.Millisecond, time.Second), time.Minute)
 		request := hex.EncodeToString(done.PendingID)
-		if time.Now().Add(again).After(until) {
+		left := time.Until(until)
+		if left <= 0 {
 			return nil, "", frame.Errorf(frame.Pending, "request %s waits for an operator's approval: run the same command again when it is approved", request)
 		}
+		again = min(again, left) // who waits for less asks once more at the end
 		if o.Waiting != nil {
-			o.Waiting(request, again)
+			o.Waiting(request, again.Round(time.Millisecond))
 		}
 		select {
 		case <-ctx.Done():
@@ -215,20 +252,40 @@ log: {level: info, format: text}
 	return file, cfg, nil
 }
 
+func agentFile(cfg *config.Agent, name string) string {
+	return filepath.Join(cfg.AgentsDir, name+".yaml")
+}
+
 func writeAgent(cfg *config.Agent, o EnrolOptions, gateway string) error {
 	if err := os.MkdirAll(cfg.AgentsDir, 0o755); err != nil {
 		return err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "# one hosted agent; its credential is in state/agents/%s\nname: %s\ngateway: %q\n", o.Name, o.Name, gateway)
-	if o.Program != "" {
-		fmt.Fprintf(&b, "stdio:\n  command: [%q", o.Program)
-		for _, a := range o.Args {
-			fmt.Fprintf(&b, ", %q", a)
-		}
-		b.WriteString("]\n")
+	text, err := agentYAML(cfg, o, gateway)
+	if err != nil {
+		return err
 	}
-	return renameio.WriteFile(filepath.Join(cfg.AgentsDir, o.Name+".yaml"), []byte(b.String()), 0o644)
+	return renameio.WriteFile(agentFile(cfg, o.Name), text, 0o644)
+}
+
+// agentYAML is the file of an agent. One that is there is its user's: only the gateway, and a program that was named, are written anew.
+func agentYAML(cfg *config.Agent, o EnrolOptions, gateway string) ([]byte, error) {
+	file := agentFile(cfg, o.Name)
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		raw, err = fmt.Appendf(nil, "# one hosted agent; its credential is in state/agents/%s\nname: %s\ngateway: %q\n", o.Name, o.Name, gateway), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return config.EditLocalAgent(file, raw, gateway, o.command())
+}
+
+// command is what the program is started with, empty where none was named.
+func (o EnrolOptions) command() []string {
+	if o.Program == "" {
+		return nil
+	}
+	return append([]string{o.Program}, o.Args...)
 }
 
 func parseEndpoint(hostPort string) (semreq.Endpoint, bool) {

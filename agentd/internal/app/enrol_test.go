@@ -32,6 +32,8 @@ type counter struct {
 	ep     *endpoint.Endpoint
 	pin    [32]byte
 	asked  atomic.Int32
+
+	retryMS atomic.Uint64 // after which it wants to be asked again
 }
 
 func newCounter(t *testing.T) *counter {
@@ -48,7 +50,16 @@ func newCounter(t *testing.T) *counter {
 			return endpoint.Credentials{Certificate: cert, Verify: func(tls.ConnectionState) error { return nil }}, nil
 		},
 		Serve: func(ctx context.Context, conn *endpoint.Conn) {
-			conn.Serve(ctx, endpoint.Handlers{frame.StreamRegistration: func(_ context.Context, s *endpoint.Stream) { c.serve(s) }})
+			conn.Serve(ctx, endpoint.Handlers{
+				frame.StreamRegistration: func(_ context.Context, s *endpoint.Stream) { c.serve(s) },
+				frame.StreamControl: func(_ context.Context, s *endpoint.Stream) {
+					var m arp.Attach
+					if s.ReadMessage(5*time.Second, &m) == nil {
+						s.WriteMessage(5*time.Second, &arp.Attached{KeepaliveMS: 20_000, OfflineMS: 45_000})
+						<-s.Context().Done()
+					}
+				},
+			})
 		},
 	}}})
 	if err != nil {
@@ -63,13 +74,17 @@ func newCounter(t *testing.T) *counter {
 }
 
 func (c *counter) serve(s *endpoint.Stream) {
+	defer s.CloseWrite()
 	var m arp.Enrol
-	if s.ReadMessage(5*time.Second, &m) != nil {
+	switch kind, payload, err := s.ReadFrame(5 * time.Second); {
+	case err == nil && kind == frame.Deregister:
+		s.WriteMessage(5*time.Second, &arp.Answer{})
+		return
+	case err != nil || frame.Unmarshal(payload, &m) != nil:
 		return
 	}
-	defer s.CloseWrite()
 	if c.asked.Add(1)%2 == 1 {
-		s.WriteMessage(5*time.Second, &arp.Enrolled{Code: frame.Pending, PendingID: make([]byte, 16), RetryAfterMS: 1})
+		s.WriteMessage(5*time.Second, &arp.Enrolled{Code: frame.Pending, PendingID: make([]byte, 16), RetryAfterMS: max(c.retryMS.Load(), 1)})
 		return
 	}
 	if len(m.PendingID) != 16 || len(m.Secret) != 0 {
@@ -154,11 +169,68 @@ func TestEnrolWithoutTokenNeedsThePin(t *testing.T) {
 	} {
 		o := c.options(t.TempDir())
 		change(&o)
-		if _, err := Enrol(t.Context(), o); err == nil {
-			t.Errorf("%s: enrolled", name)
+		if _, err := Enrol(t.Context(), o); err == nil || name == "another key" && !strings.Contains(err.Error(), "is not the --gateway-pin") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if n := c.asked.Load(); n != 0 {
 		t.Errorf("%d requests reached a gateway that was not the one that was named", n)
+	}
+}
+
+// A new identity under an old name: the agent's file stays as its user has written it, and the old identity, which nobody has ended,
+// is named.
+func TestReplaceKeepsTheFile(t *testing.T) {
+	c := newCounter(t)
+	o := c.options(t.TempDir())
+	bin := filepath.Join(o.Dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "agent"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(bin)
+	o.Program, o.Args = "./agent", []string{"--fast"}
+	first, err := Enrol(t.Context(), o)
+	if err != nil || first.Before != "" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	file := filepath.Join(o.Dir, "agents.d", "pharmacy.yaml")
+	raw, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(raw), filepath.Join(bin, "agent")) {
+		t.Fatalf("the program is not written as one that can be started from anywhere: %s, %v", raw, err)
+	}
+	mine := string(raw) + "  env: {KEY: value}\nmax_in_run: 3  # no more\n"
+	if err := os.WriteFile(file, []byte(mine), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o.Program, o.Args, o.Replace = "", nil, true
+	again, err := Enrol(t.Context(), o)
+	if err != nil || again.Before != first.AIC {
+		t.Errorf("replaced %s: %+v, %v", first.AIC, again, err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != mine {
+		t.Errorf("the file was\n%s\nand is\n%s (%v)", mine, raw, err)
+	}
+	asked := c.asked.Load()
+	if err := os.WriteFile(file, []byte(mine+"no_such_key: 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Enrol(t.Context(), o); daemon.ExitCode(err) != daemon.ExitUsage || c.asked.Load() != asked {
+		t.Errorf("a file that does not load: %v after %d requests", err, c.asked.Load()-asked)
+	}
+}
+
+// Whoever waits for less than the gateway's interval waits that long, and asks once more.
+func TestShortWaitAsksOnceMore(t *testing.T) {
+	c := newCounter(t)
+	c.retryMS.Store(10_000)
+	o := c.options(t.TempDir())
+	o.Wait = time.Second
+	began := time.Now()
+	done, err := Enrol(t.Context(), o)
+	if took := time.Since(began); err != nil || done.AIC == "" || took < time.Second || took > 9*time.Second {
+		t.Errorf("%+v after %v, %v", done, took, err)
 	}
 }

@@ -98,12 +98,9 @@ func load(state, name string) (*credential, error) {
 	dir := agentDir(state, name)
 	at := func(file string) string { return filepath.Join(dir, file) }
 	c := &credential{}
-	meta, err := os.ReadFile(at(fileEnrolment))
-	if err != nil {
-		return nil, fmt.Errorf("agent %s is not enrolled (%w): run `agentd enrol --name %s …` first", name, err, name)
-	}
-	if err := json.Unmarshal(meta, &c.enrolment); err != nil {
-		return nil, fmt.Errorf("agent %s: read %s: %w", name, at(fileEnrolment), err)
+	var err error
+	if c.enrolment, err = loadEnrolment(state, name); err != nil {
+		return nil, err
 	}
 	key, err := identity.LoadKey(at(fileKey))
 	if err != nil {
@@ -135,6 +132,36 @@ func load(state, name string) (*credential, error) {
 	}
 	c.statuses = identity.NewStatuses(c.trust, time.Now)
 	return c, nil
+}
+
+// sameAs says whether a folder still has the enrolment that this credential is of. A renewal changes nothing of that; a folder that
+// cannot be read has been taken away for a new enrolment that has not ended yet, and the agent goes on as it is.
+func (c *credential) sameAs(state, name string) bool {
+	now, err := loadEnrolment(state, name)
+	return err != nil || now.AIC == c.AIC && now.EnrolledAt.Equal(c.EnrolledAt)
+}
+
+func loadEnrolment(state, name string) (enrolment, error) {
+	e, err := readEnrolment(agentDir(state, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return e, fmt.Errorf("agent %s is not enrolled (%w): run `agentd enrol --name %s …` first", name, err, name)
+	}
+	if err != nil {
+		return e, fmt.Errorf("agent %s: %w", name, err)
+	}
+	return e, nil
+}
+
+func readEnrolment(dir string) (e enrolment, err error) {
+	file := filepath.Join(dir, fileEnrolment)
+	meta, err := os.ReadFile(file)
+	if err != nil {
+		return e, err
+	}
+	if err := json.Unmarshal(meta, &e); err != nil {
+		return e, fmt.Errorf("read %s: %w", file, err)
+	}
+	return e, nil
 }
 
 // keep writes a renewed credential into the agent's folder. Of a re-key the key comes last: a start after a crash in between

@@ -2,8 +2,11 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -78,7 +81,8 @@ func (a *agent) keepUpdate(state string, done *arp.ACSState, r local.UpdateReque
 	return renameio.WriteFile(filepath.Join(dir, fileEnrolment), meta, 0o600)
 }
 
-// Deregister implements local.Daemon. The agent's configuration goes with its registration; its folder stays, for the records.
+// Deregister implements local.Daemon. Once the gateway has confirmed, the agent is stopped with its program, and its configuration goes
+// with its registration. Its folder stays for the records, beside where the name may be enrolled anew.
 func (a *app) Deregister(ctx context.Context, r local.AgentRequest) error {
 	ag, err := a.find(r.Agent)
 	if err != nil {
@@ -88,10 +92,13 @@ func (a *app) Deregister(ctx context.Context, r local.AgentRequest) error {
 		return err
 	}
 	ag.log.Info("agent de-registered", "aic", ag.cred.AIC)
-	if err := a.audit.Record(ctx, "agent.deregistered", map[string]any{"aic": ag.cred.AIC}); err != nil {
-		return err
-	}
-	return os.Remove(filepath.Join(a.cfg.AgentsDir, ag.name+".yaml"))
+	recorded := a.audit.Record(ctx, "agent.deregistered", map[string]any{"aic": ag.cred.AIC})
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	err = os.Remove(filepath.Join(a.cfg.AgentsDir, ag.name+".yaml"))
+	a.drop(ag)
+	dir := agentDir(a.cfg.StateDir, ag.name)
+	return errors.Join(recorded, err, os.Rename(dir, fmt.Sprintf("%s.deregistered-%d", dir, time.Now().Unix())))
 }
 
 func or(s, def string) string {

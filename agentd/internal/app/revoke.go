@@ -76,7 +76,7 @@ func (a *agent) watchGateway(ctx context.Context) {
 		case <-tick.C:
 			if a.client.Away() > awayRunning && len(a.a2a.Sessions()) > 0 {
 				a.log.Warn("sessions end: no gateway for too long", "away", a.client.Away().Round(time.Second).String())
-				a.a2a.RevokeAll(frame.CertStatus)
+				a.a2a.RevokeAll(frame.CertStatus, "without its gateway for too long: who is revoked is not known")
 			}
 		}
 	}

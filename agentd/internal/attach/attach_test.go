@@ -37,6 +37,7 @@ type fake struct {
 	acks              chan arp.OfferAck
 	kept              atomic.Int32  // renewed credentials that the agent has kept
 	refuse            atomic.Uint32 // code with which renewals are refused
+	ousted            atomic.Bool   // certificates are refused in the handshake, but for self-signed ones
 	renewal           atomic.Pointer[Renewal]
 	nextKept, bundles atomic.Int32
 	revoked           chan *arp.SessionRevoke
@@ -53,7 +54,12 @@ func newFake(t *testing.T) *fake {
 	f.ep, err = endpoint.Open(endpoint.Config{Addr: "127.0.0.1:0", HandshakeRate: 1000, HandshakeBurst: 1000, Faces: []endpoint.Face{{
 		ALPN: frame.ALPNControl,
 		Credentials: func(string) (endpoint.Credentials, error) {
-			return endpoint.Credentials{Certificate: cert, Verify: func(tls.ConnectionState) error { return nil }}, nil
+			return endpoint.Credentials{Certificate: cert, Verify: func(cs tls.ConnectionState) error {
+				if f.ousted.Load() && !identity.IsSelfSigned(cs.PeerCertificates) {
+					return errors.New("suspended")
+				}
+				return nil
+			}}, nil
 		},
 		Serve: f.serve,
 	}}})
@@ -485,7 +491,7 @@ func TestEnrol(t *testing.T) {
 		Exp: uint64(time.Now().Add(time.Minute).Unix()),
 	}
 	e := Enrolment{Token: tok, Key: identitytest.NewKey(t), Draft: []byte("{}")}
-	if _, _, err := Enrol(t.Context(), ep, e); frame.CodeOf(err) != frame.IdentityMismatch && frame.CodeOf(err) != frame.UpstreamFailed {
+	if _, _, err := Enrol(t.Context(), ep, e); frame.CodeOf(err) != frame.IdentityMismatch || !strings.Contains(err.Error(), "new token") {
 		t.Errorf("a gateway with another key than the token names: %v", err)
 	}
 	// The fake makes a certificate of its own for each start: pin what it shows.
@@ -641,4 +647,51 @@ func TestRefusedRenewalSaysWhatToDo(t *testing.T) {
 			t.Fatalf("the agent says %v", err)
 		}
 	}
+}
+
+// awaitReason waits until the agent is detached for a reason with a text.
+func awaitReason(t *testing.T, c *Client, text string) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if up, err := c.Attached(); !up && err != nil && strings.Contains(err.Error(), text) {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("attached %v; it says %v and not %q", up, err, text)
+		}
+	}
+}
+
+// A gateway that takes an agent out of service says so once; the handshakes that it refuses afterwards say less, and hide nothing.
+func TestAgentOutOfServiceRemembersWhy(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	f.refuse.Store(uint32(frame.UpstreamFailed)) // who decides of renewals is away
+	f.ousted.Store(true)
+	f.newest().Conn().Close(frame.CertStatus, "")
+	awaitReason(t, c, "suspended or revoked")
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) { // several attempts
+		if up, err := c.Attached(); up || frame.CodeOf(err) != frame.CertStatus {
+			t.Fatalf("attached %v, and it says %v", up, err)
+		}
+	}
+	f.ousted.Store(false)
+	wait(t, c)
+	if up, err := c.Attached(); !up || err != nil {
+		t.Errorf("resumed: attached %v, %v", up, err)
+	}
+	f.ousted.Store(true)
+	f.newest().Conn().Close(frame.Shutdown, "")
+	awaitReason(t, c, frame.TrustDenied.String()) // the reason of then is over
+}
+
+// An agent that starts while it is suspended meets nothing but refused handshakes: its key alone is told why.
+func TestAgentThatStartsSuspendedAsksWhy(t *testing.T) {
+	f := newFake(t)
+	f.ousted.Store(true)
+	f.refuse.Store(uint32(frame.CertStatus))
+	c := f.client(t, nil)
+	awaitReason(t, c, "it needs a new enrolment") // the fake's words
+	f.ousted.Store(false)
+	wait(t, c)
 }

@@ -70,6 +70,7 @@ type Client struct {
 	link    *link      // nil while detached
 	lastErr error
 	refused error           // why the credential is not renewed any more
+	ousted  error           // why the agent's domain has taken it out of service, as far as the gateway has said; nil once it attaches
 	since   time.Time       // detached since then; zero: attached
 	waiters []chan struct{} // closed at the next attachment
 }
@@ -123,10 +124,13 @@ func (c *Client) Run(ctx context.Context) {
 			return
 		}
 		c.setDetached(l, err)
-		if frame.CodeOf(err) == frame.IdentityMismatch && time.Since(renewed) > renewFinal {
+		if code := frame.CodeOf(err); (code == frame.IdentityMismatch || code == frame.TrustDenied) && time.Since(renewed) > renewFinal {
 			if renewed = time.Now(); c.renewRefused(ctx, err) {
 				continue
 			}
+		}
+		if _, why := c.Attached(); why != nil { // what TLS says of a refused certificate tells nobody anything
+			err = why
 		}
 		if time.Since(began) > steadyAfter {
 			wait = backoffMin
@@ -302,7 +306,10 @@ func (c *Client) OfferUsed(cti [16]byte) {
 func (c *Client) setAttached(l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.link, c.lastErr, c.since = l, nil, time.Time{}
+	c.link, c.lastErr, c.since, c.ousted = l, nil, time.Time{}, nil
+	if outOfService(c.refused) { // not any more
+		c.refused = nil
+	}
 	for _, w := range c.waiters {
 		close(w)
 	}
@@ -320,6 +327,15 @@ func (c *Client) setDetached(l *link, err error) {
 		}
 	}
 	c.lastErr = err
+	if l != nil && outOfService(err) && time.Now().Before(c.Certificate().Leaf.NotAfter) { // it was good until now
+		c.ousted = frame.Errorf(frame.CodeOf(err), "the agent is suspended or revoked: ask the operator of its domain")
+	}
+}
+
+// outOfService says whether a gateway's refusal may mean that the agent was suspended or revoked.
+func outOfService(err error) bool {
+	code := frame.CodeOf(err)
+	return code == frame.CertStatus || code == frame.Revoked
 }
 
 // current is the attached connection, nil without one. One that has ended counts no more, whoever has noticed it yet.
@@ -336,11 +352,15 @@ func (c *Client) alive() *link {
 	return c.link
 }
 
-// Attached says whether the agent is attached, and if not why. A credential that is refused for good is the better reason.
+// Attached says whether the agent is attached, and if not why. That its domain has taken it out of service, or that its credential is
+// refused for good, are better reasons than what the last attempt met.
 func (c *Client) Attached() (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	attached := c.alive() != nil
+	if !attached && c.ousted != nil {
+		return false, c.ousted
+	}
 	if !attached && c.refused != nil {
 		return false, c.refused
 	}

@@ -11,7 +11,10 @@ package attach
 import (
 	"context"
 	"crypto"
+	"crypto/sha256"
+	"crypto/tls"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"agentgw/directory/arp"
@@ -62,7 +65,15 @@ func Enrol(ctx context.Context, ep *endpoint.Endpoint, e Enrolment) (*arp.Enroll
 	if err != nil {
 		return nil, "", err
 	}
-	cred := endpoint.Credentials{Certificate: cert, Verify: identity.VerifyPinned([32]byte(e.Token.GatewayPK), time.Now)}
+	pin := [32]byte(e.Token.GatewayPK)
+	var otherKey atomic.Bool // that a gateway has shown: TLS hides it behind an alert
+	pinned := identity.VerifyPinned(pin, time.Now)
+	cred := endpoint.Credentials{Certificate: cert, Verify: func(cs tls.ConnectionState) error {
+		if len(cs.PeerCertificates) > 0 && sha256.Sum256(cs.PeerCertificates[0].RawSubjectPublicKeyInfo) != pin {
+			otherKey.Store(true)
+		}
+		return pinned(cs)
+	}}
 	ctx, cancel := context.WithTimeout(ctx, enrolTime)
 	defer cancel()
 	var errs []error
@@ -75,6 +86,12 @@ func Enrol(ctx context.Context, ep *endpoint.Endpoint, e Enrolment) (*arp.Enroll
 		done, err := enrolOver(ctx, c, e)
 		c.Close(frame.OK, "")
 		return done, a.String(), err
+	}
+	if otherKey.Load() {
+		if len(e.Token.Secret) == 0 {
+			return nil, "", frame.Errorf(frame.IdentityMismatch, "the gateway's key is not the --gateway-pin: see `pin` of `gatewayd status`")
+		}
+		return nil, "", frame.Errorf(frame.IdentityMismatch, "the gateway's key is not the one that the token names: ask its operator for a new token")
 	}
 	return nil, "", frame.Errorf(frame.UpstreamFailed, "no gateway of the token answers: %w", errors.Join(errs...))
 }

@@ -116,14 +116,34 @@ func (c *Client) renew(ctx context.Context) error {
 }
 
 // renewRefused renews at once because the gateway does not take the agent as it is: a gateway that was restored from a backup, for one,
-// knows an older grant than the agent's.
+// knows an older grant than the agent's. Where the certificate is refused in the handshake, which cannot say why, the key alone is
+// shown: the answer is then a new certificate, or the reason.
 func (c *Client) renewRefused(ctx context.Context, refusal error) bool {
-	err := c.renew(ctx)
+	renew := c.renew
+	if frame.CodeOf(refusal) == frame.TrustDenied {
+		renew = c.renewWithKey
+	}
+	err := renew(ctx)
 	c.log.Warn("the gateway does not know this credential, a new one is asked for", "refusal", refusal, "err", err)
-	if final(err) {
+	switch {
+	case outOfService(err):
+		c.setOusted(err)
+	case final(err):
 		c.setRefused(err)
 	}
 	return err == nil
+}
+
+// renewWithKey renews with nothing but the key of the current certificate.
+func (c *Client) renewWithKey(ctx context.Context) error {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, renewTime)
+	defer cancel()
+	if c.next != nil {
+		return c.settle(ctx)
+	}
+	return c.renewProved(ctx, c.Certificate().PrivateKey.(crypto.Signer), false)
 }
 
 // ReKey replaces the agent's key under the same AIC, while it is attached. Sessions that run go on over their connections.

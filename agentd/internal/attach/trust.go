@@ -49,3 +49,10 @@ func (c *Client) setRefused(err error) {
 	defer c.mu.Unlock()
 	c.refused = err
 }
+
+// setOusted notes that the agent's domain has taken it out of service, in the gateway's words.
+func (c *Client) setOusted(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ousted = err
+}

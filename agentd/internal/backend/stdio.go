@@ -105,6 +105,7 @@ func (b *Stdio) Run(ctx context.Context) {
 		if time.Since(began) > steady {
 			wait = restartMin
 		}
+		b.setProc(nil, err)
 		b.log.Warn("local agent ended, starting it again", "err", err, "wait", wait.String())
 		select {
 		case <-ctx.Done():
@@ -370,4 +371,14 @@ func (b *Stdio) State() string {
 		return "running"
 	}
 	return "stopped"
+}
+
+// Why is the reason why the process does not run, nil while it does.
+func (b *Stdio) Why() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.proc != nil {
+		return nil
+	}
+	return b.lastErr
 }

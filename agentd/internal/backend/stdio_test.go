@@ -164,3 +164,19 @@ func TestProgramThatIsNotThere(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whoever asks why a program is stopped is told how it ended, not that it did.
+func TestStoppedProgramSaysWhy(t *testing.T) {
+	b := New(Config{Command: []string{"sh", "-c", "exit 3"}, MaxRun: 1, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { b.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if err := b.Why(); err != nil && strings.Contains(err.Error(), "exit status 3") {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("it says %v", err)
+		}
+	}
+}

@@ -76,7 +76,8 @@ type AgentStatus struct {
 	Gateway      string   `json:"gateway"`
 	Attached     bool     `json:"attached"`
 	Error        string   `json:"error,omitempty"`
-	Backend      string   `json:"backend"` // none, running, stopped
+	Backend      string   `json:"backend"`                 // none, running, stopped
+	BackendError string   `json:"backend_error,omitempty"` // why it is stopped
 	Sessions     int      `json:"sessions"`
 	Capabilities []string `json:"capabilities"`
 

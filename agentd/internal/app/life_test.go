@@ -1,0 +1,134 @@
+package app
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"agentgw/agentd/internal/local"
+	"agentgw/config"
+	"agentgw/internal/endpoint"
+	"agentgw/internal/frame"
+)
+
+// serving is an agentd in this process that serves one agent of the counter, whose program writes its process id into pid.
+func serving(t *testing.T, c *counter) (a *app, o EnrolOptions, pid string) {
+	t.Helper()
+	o = c.options(t.TempDir())
+	pid = filepath.Join(o.Dir, "pid")
+	o.Program, o.Args = "sh", []string{"-c", "echo $$ > " + pid + ".new && mv " + pid + ".new " + pid + " && exec cat > /dev/null"}
+	if _, err := Enrol(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.LoadAgent(filepath.Join(o.Dir, "agentd.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, stop := running(t, cfg)
+	t.Cleanup(func() {
+		stop()
+		a.running.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		a.ep.Close(ctx)
+	})
+	if a.ep, err = endpoint.Open(endpoint.Config{Addr: cfg.Listen, Profile: endpoint.Agent, Faces: []endpoint.Face{a.host.Face()}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	attached(t, a)
+	return a, o, pid
+}
+
+func attached(t *testing.T, a *app) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, ag := range a.list() {
+		if err := ag.client.WaitAttached(ctx); err != nil {
+			_, why := ag.client.Attached()
+			t.Fatal(err, why)
+		}
+	}
+}
+
+// program waits for a program to say its process id, and forgets what it said.
+func program(t *testing.T, file string) int {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if raw, err := os.ReadFile(file); err == nil {
+			os.Remove(file)
+			pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	t.Fatal("the program does not run")
+	return 0
+}
+
+// The running daemon serves an agent that was enrolled again under its new identity, and leaves one alone that was not.
+func TestReloadStartsAReplacedAgentAnew(t *testing.T) {
+	c := newCounter(t)
+	a, o, file := serving(t, c)
+	before, old := program(t, file), a.list()[0]
+	if err := a.Reload(t.Context()); err != nil || a.list()[0] != old {
+		t.Fatalf("an agent that has not changed was started anew, %v", err)
+	}
+	o.Replace = true
+	again, err := Enrol(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := a.Status()
+	if len(s.Agents) != 1 || s.Agents[0].AIC != again.AIC {
+		t.Fatalf("it serves %+v, enrolled is %s", s.Agents, again.AIC)
+	}
+	attached(t, a)
+	if syscall.Kill(before, 0) == nil {
+		t.Error("the program of the one before still runs")
+	}
+	if program(t, file) == before {
+		t.Error("the program was not started anew")
+	}
+}
+
+// An agent that is registered no more is gone from the daemon, with its program, and its name is free.
+func TestDeregisteredAgentIsGone(t *testing.T) {
+	c := newCounter(t)
+	a, o, file := serving(t, c)
+	pid, ag := program(t, file), a.list()[0]
+	if err := a.Deregister(t.Context(), local.AgentRequest{Agent: "pharmacy"}); err != nil {
+		t.Fatal(err)
+	}
+	if s := a.Status(); len(s.Agents) != 0 {
+		t.Errorf("it still serves %+v", s.Agents)
+	}
+	if syscall.Kill(pid, 0) == nil {
+		t.Error("its program still runs")
+	}
+	if up, _ := ag.client.Attached(); up {
+		t.Error("it is still attached")
+	}
+	if err := a.Reload(t.Context()); err != nil || len(a.list()) != 0 {
+		t.Errorf("after a reload: %d agents, %v", len(a.list()), err)
+	}
+	if err := a.RunTask(t.Context(), local.TaskRequest{Agent: "pharmacy"}, nil); frame.CodeOf(err) != frame.NotFound {
+		t.Errorf("a task: %v", err)
+	}
+	if _, err := Enrol(t.Context(), o); err != nil {
+		t.Errorf("the name is not free: %v", err)
+	}
+}
