@@ -99,7 +99,7 @@ func enrolCmd(o *options) *cobra.Command {
 					fmt.Fprintf(w, "not granted: %s\n", r)
 				}
 				if done.Before != "" {
-					fmt.Fprintf(w, "AIC %s is still registered: ask the operator of its domain to revoke it (gatewayd agents revoke %s)\n", done.Before, done.Before)
+					fmt.Fprintf(w, "AIC %s is still registered, unless it was revoked: ask the operator of its domain to revoke it (gatewayd agents revoke %s)\n", done.Before, done.Before)
 				}
 				if done.Running {
 					fmt.Fprintln(w, "the running agentd serves it")

@@ -74,8 +74,8 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	dir := agentDir(stateDir, c.Name)
 	var err error
 	a.client, err = attach.New(attach.Config{
-		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: a.recordRenewed(keep(dir)), KeepNext: keepNext(dir),
-		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: keepBundle(dir), Revoked: a.revoked,
+		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: a.recordRenewed(cred.keep(dir)), KeepNext: cred.keepNext(dir),
+		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: cred.keepBundle(dir), Revoked: a.revoked,
 		Listening: func() []semreq.Endpoint {
 			if a.backend == nil {
 				return nil

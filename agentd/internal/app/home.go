@@ -138,8 +138,10 @@ func load(state, name string) (*credential, error) {
 // cannot be read has been taken away for a new enrolment that has not ended yet, and the agent goes on as it is.
 func (c *credential) sameAs(state, name string) bool {
 	now, err := loadEnrolment(state, name)
-	return err != nil || now.AIC == c.AIC && now.EnrolledAt.Equal(c.EnrolledAt)
+	return err != nil || now.same(c.enrolment)
 }
+
+func (e enrolment) same(o enrolment) bool { return e.AIC == o.AIC && e.EnrolledAt.Equal(o.EnrolledAt) }
 
 func loadEnrolment(state, name string) (enrolment, error) {
 	e, err := readEnrolment(agentDir(state, name))
@@ -166,8 +168,11 @@ func readEnrolment(dir string) (e enrolment, err error) {
 
 // keep writes a renewed credential into the agent's folder. Of a re-key the key comes last: a start after a crash in between
 // finds the chain's key beside it.
-func keep(dir string) func(attach.Renewal) error {
+func (c *credential) keep(dir string) func(attach.Renewal) error {
 	return func(r attach.Renewal) error {
+		if err := c.owns(dir); err != nil {
+			return err
+		}
 		if r.Grant != nil {
 			if err := renameio.WriteFile(filepath.Join(dir, fileGrant), r.Grant, 0o600); err != nil {
 				return err
@@ -181,9 +186,12 @@ func keep(dir string) func(attach.Renewal) error {
 }
 
 // keepNext writes the key of a re-key, or removes it.
-func keepNext(dir string) func(crypto.Signer) error {
+func (c *credential) keepNext(dir string) func(crypto.Signer) error {
 	file := filepath.Join(dir, fileNextKey)
 	return func(key crypto.Signer) error {
+		if err := c.owns(dir); err != nil {
+			return err
+		}
 		if key == nil {
 			return os.Remove(file)
 		}
@@ -192,8 +200,22 @@ func keepNext(dir string) func(crypto.Signer) error {
 }
 
 // keepBundle writes a renewed bundle.
-func keepBundle(dir string) func([]byte) error {
-	return func(raw []byte) error { return renameio.WriteFile(filepath.Join(dir, fileBundle), raw, 0o600) }
+func (c *credential) keepBundle(dir string) func([]byte) error {
+	return func(raw []byte) error {
+		if err := c.owns(dir); err != nil {
+			return err
+		}
+		return renameio.WriteFile(filepath.Join(dir, fileBundle), raw, 0o600)
+	}
+}
+
+// owns is an error where the folder is not this credential's any more: a new enrolment under its name, which may wait for approval for
+// a day, has its own key there while the agent of before still runs.
+func (c *credential) owns(dir string) error {
+	if now, err := readEnrolment(dir); err != nil || !now.same(c.enrolment) {
+		return fmt.Errorf("%s is for a new enrolment now", dir)
+	}
+	return nil
 }
 
 // satKeys are the keys with which the gateways of this agent's own domain sign session tokens.

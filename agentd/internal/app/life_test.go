@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/agentd/internal/attach"
 	"agentgw/agentd/internal/local"
 	"agentgw/config"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
+	"agentgw/internal/identity"
 )
 
 // serving is an agentd in this process that serves one agent of the counter, whose program writes its process id into pid.
@@ -130,5 +132,37 @@ func TestDeregisteredAgentIsGone(t *testing.T) {
 	}
 	if _, err := Enrol(t.Context(), o); err != nil {
 		t.Errorf("the name is not free: %v", err)
+	}
+}
+
+// While a new enrolment under its name waits, the agent of before writes nothing into the folder that is the new one's.
+func TestAgentOfBeforeLeavesTheFolderAlone(t *testing.T) {
+	c := newCounter(t)
+	a, o, _ := serving(t, c)
+	ag := a.list()[0]
+	dir := agentDir(a.cfg.StateDir, "pharmacy")
+	o.Replace, o.Wait = true, 0 // it stays pending
+	if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.Pending {
+		t.Fatal(err)
+	}
+	key, err := identity.NewLeafKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"a renewal": ag.cred.keep(dir)(attach.Renewal{Key: key, Chain: ag.cred.certificate.Certificate}),
+		"a re-key":  ag.cred.keepNext(dir)(key),
+		"a bundle":  ag.cred.keepBundle(dir)([]byte{1}),
+	} {
+		if err == nil {
+			t.Errorf("%s was kept", name)
+		}
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 1 || files[0].Name() != fileKey {
+		t.Errorf("the folder has %v, %v", files, err)
+	}
+	if err := a.Reload(t.Context()); err != nil || a.list()[0] != ag {
+		t.Errorf("the agent of before does not go on: %v", err)
 	}
 }

@@ -75,6 +75,9 @@ func (a *agent) keepUpdate(state string, done *arp.ACSState, r local.UpdateReque
 		return err
 	}
 	dir := agentDir(state, a.name)
+	if err := a.cred.owns(dir); err != nil {
+		return err
+	}
 	if err := renameio.WriteFile(filepath.Join(dir, fileACS), done.ACS, 0o600); err != nil {
 		return err
 	}
