@@ -300,8 +300,15 @@ func TestNeighboursOutliveTheirCertificates(t *testing.T) {
 	one, two := newGatewayWith(t, "one.example", short), newGatewayWith(t, "two.example", short)
 	two.addPeer(one, PeerOptions{Role: "peer"})
 	one.addPeer(two, PeerOptions{Role: "peer", Addresses: []string{two.cfg.Listen}})
-	eventually(t, "the neighbours up", func() bool { return one.peerState("two.example").State == "up" })
-	first := *one.peerState("two.example").Until
+	var first time.Time
+	eventually(t, "the neighbours up", func() bool { // the session is up a moment before its connection is noted
+		p := one.peerState("two.example")
+		if p.State != "up" || p.Until == nil {
+			return false
+		}
+		first = *p.Until
+		return true
+	})
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if p := one.peerState("two.example"); p.State != "up" || p.Until == nil {
 			t.Fatalf("the neighbour is %s: %s", p.State, p.Error)
