@@ -239,7 +239,7 @@ func withCode(code frame.Code, err error) error {
 
 // readControl reads frames until the connection ends.
 func (s *Session) readControl(ctx context.Context, control Stream) {
-	in := trustIn{asked: map[string]time.Time{}}
+	in := trustIn{asked: map[asked]time.Time{}}
 	for {
 		t, payload, err := control.ReadFrame(silence)
 		if err != nil {

@@ -37,8 +37,11 @@ func (c *minute) add(now time.Time, length time.Duration) int {
 // trustIn bounds what one neighbour tells and asks about trust.
 type trustIn struct {
 	bundles, statuses, gets minute
-	asked                   map[string]time.Time // domain -> when it was last asked for
+	asked                   map[asked]time.Time // when it was last asked for
 }
+
+// asked is what a TRUST_GET asks for.
+type asked struct{ domain, issuer string }
 
 // takeTrust hands what is about trust to the trust store. Only frames of an established session count.
 func (s *Session) takeTrust(ctx context.Context, m wire.Message, in *trustIn) error {
@@ -62,7 +65,7 @@ func (s *Session) takeTrust(ctx context.Context, m wire.Message, in *trustIn) er
 		if in.gets.add(time.Now(), time.Minute) > maxGets {
 			return frame.Errorf(frame.Malformed, "more than %d TRUST_GET within a minute", maxGets)
 		}
-		if s.waitUp() && cfg.OnTrustGet != nil && in.mayAsk(m.Domain, time.Now()) {
+		if s.waitUp() && cfg.OnTrustGet != nil && in.mayAsk(asked{m.Domain, m.Issuer}, time.Now()) {
 			bundles, statuses := cfg.OnTrustGet(gw, s.domain, m)
 			s.send(ctx, bundles, statuses, nil)
 		}
@@ -79,19 +82,19 @@ func (s *Session) trustHeld(held []wire.TrustVersion) {
 	}
 }
 
-// mayAsk says whether a domain was not asked for too recently.
-func (in *trustIn) mayAsk(domain string, now time.Time) bool {
-	if now.Sub(in.asked[domain]) < getEvery {
+// mayAsk says whether an issuer of a domain was not asked for too recently.
+func (in *trustIn) mayAsk(what asked, now time.Time) bool {
+	if now.Sub(in.asked[what]) < getEvery {
 		return false
 	}
 	if len(in.asked) >= maxGets { // what is older counts no more; there cannot be as many younger
-		for d, at := range in.asked {
+		for w, at := range in.asked {
 			if now.Sub(at) >= getEvery {
-				delete(in.asked, d)
+				delete(in.asked, w)
 			}
 		}
 	}
-	in.asked[domain] = now
+	in.asked[what] = now
 	return true
 }
 

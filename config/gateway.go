@@ -25,7 +25,9 @@ type Gateway struct {
 	Advertise []string `yaml:"advertise"` // host:port that enrolment tokens name; default: listen
 	Control   string   `yaml:"control"`   // Unix socket for this daemon's verbs
 	PeersDir  string   `yaml:"peers_dir"` // one policy row a file, written by `peer add`
-	Lab       bool     `yaml:"lab"`       // admits loopback addresses as endpoints of agents, and lifetimes from a second on
+	// SiblingsDir has one file for each other AMC of the domain, written by `sibling add` (role amc only)
+	SiblingsDir string `yaml:"siblings_dir"`
+	Lab         bool   `yaml:"lab"` // admits loopback addresses as endpoints of agents, and lifetimes from a second on
 	// AllowPrivate lets what peers name for fetching, such as bundle URLs, lead into private networks
 	AllowPrivate bool     `yaml:"allow_private"`
 	Roles        []string `yaml:"roles"` // gateway, amc; default both
@@ -109,6 +111,7 @@ func (g *Gateway) defaults(file string) {
 	set(&g.StateDir, "state")
 	set(&g.Control, filepath.Join(g.StateDir, "control.sock"))
 	set(&g.PeersDir, "peers.d")
+	set(&g.SiblingsDir, "siblings.d")
 	set(&g.Listen, "[::]:4433")
 	set(&g.AIC.Vendor, "1")
 	if g.Roles == nil {
@@ -116,7 +119,7 @@ func (g *Gateway) defaults(file string) {
 	}
 	g.AMC.defaults()
 	g.Log.defaults()
-	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir, &g.EncryptionKey} {
+	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir, &g.SiblingsDir, &g.EncryptionKey} {
 		*p = under(file, *p)
 	}
 	if len(g.Advertise) == 0 {

@@ -68,6 +68,12 @@ func showCmd(o *options) *cobra.Command {
 func printBundle(w io.Writer, v *app.BundleView) {
 	fmt.Fprintf(w, "domain       %s\nissuer       %s\nseq          %d\nissued       %s\nprefixes     %s\nfingerprint  %s\n\n",
 		v.Domain, v.Issuer, v.Seq, v.Issued.Format(time.RFC3339), strings.Join(v.Prefixes, " "), v.Fingerprint)
+	for _, s := range v.Siblings {
+		fmt.Fprintf(w, "other AMC    %s, signed by %s\n", s.Issuer, s.Fingerprint)
+	}
+	if len(v.Siblings) > 0 {
+		fmt.Fprintln(w)
+	}
 	t := table(w, "KEY", "USE", "OWNER", "FROM", "UNTIL")
 	for _, k := range v.Keys {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", k.ID, k.Use, k.Owner, k.NotBefore.Format(time.RFC3339), k.NotAfter.Format(time.RFC3339))

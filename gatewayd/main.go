@@ -29,7 +29,7 @@ type options struct{ *daemon.CLI }
 func run() int {
 	cli, root := daemon.NewCLI("gatewayd", "Agent Gateway for the Internet of Agents")
 	o := &options{cli}
-	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), bundleCmd(o), agentsCmd(o), keysCmd(o), caCmd(o), auditCmd(o), backupCmd(o), restoreCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
+	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), siblingCmd(o), bundleCmd(o), agentsCmd(o), keysCmd(o), caCmd(o), auditCmd(o), backupCmd(o), restoreCmd(o), digestsCmd(o), resolveCmd(o), statusCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 
@@ -82,6 +82,7 @@ func initCmd(o *options) *cobra.Command {
 	f.StringVar(&in.Listen, "listen", "[::]:4433", "UDP address to listen on")
 	f.StringSliceVar(&in.Advertise, "advertise", nil, "host:port that agents are told to dial (default: --listen)")
 	f.BoolVar(&in.Lab, "lab", false, "admit loopback and private addresses between agents, and lifetimes from a second on")
+	f.StringVar(&in.ARSP, "arsp", "", "part of every identity code of this AMC, 1 to 6 of 0-9 and A-Z (default: from the domain's name; a second AMC of a domain needs one of its own)")
 	f.StringSliceVar(&in.Roles, "role", nil, "what this process is: gateway, amc (default both; amc alone, and gateways on other hosts join it)")
 	cmd.MarkFlagRequired("domain")
 	return cmd
@@ -266,19 +267,22 @@ func printStatus(w io.Writer, s admin.Status) {
 	for _, g := range s.Gateways {
 		fmt.Fprintf(w, "gateway   %s, attached\n", g)
 	}
+	for _, r := range s.Siblings {
+		fmt.Fprintf(w, "sibling   %s at %s, %s\n", r.Issuer, r.Address, r.State)
+	}
 	if s.Waiting > 0 {
 		fmt.Fprintf(w, "waiting   %d registrations: gatewayd agents pending\n", s.Waiting)
 	}
 	fmt.Fprintln(w)
 	printPeers(w, s.Peers)
 	fmt.Fprintln(w)
-	t := table(w, "TRUSTED DOMAIN", "SOURCE", "FINGERPRINT")
+	t := table(w, "TRUSTED DOMAIN", "ISSUER", "SOURCE", "FINGERPRINT")
 	for _, d := range append(s.Domains, s.Pending...) {
 		source := d.Source
 		if len(d.By) > 0 {
 			source += " by " + strings.Join(d.By, ", ")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", d.Domain, source, d.Fingerprint)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", d.Domain, d.Issuer, source, d.Fingerprint)
 	}
 	t.Flush()
 }

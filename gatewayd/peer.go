@@ -173,6 +173,13 @@ func printExplanation(w io.Writer, e admin.Explanation) {
 	if s := e.Status; s != nil {
 		line("status list", "%d, %s %s", s.Seq, s.State, s.Why)
 	}
+	for _, f := range e.Further {
+		if f.Seq == 0 {
+			line("other AMC", "%s: its bundle has not come yet", f.Issuer)
+			continue
+		}
+		line("other AMC", "%s: bundle %d, prefixes %s, status list %d, %s %s", f.Issuer, f.Seq, strings.Join(f.Prefixes, " "), f.Status.Seq, f.Status.State, f.Status.Why)
+	}
 	if h := e.HoldsOfOurs; h != nil {
 		line("it holds of us", "bundle %d%s, status list %d%s", h.BundleSeq, behind(h.BundleBehind), h.StatusSeq, behind(h.StatusBehind))
 	}

@@ -24,8 +24,8 @@ type Grant struct {
 // Sign makes the signed form (key of use 6, owned by the AMC).
 func (g *Grant) Sign(s frame.Signer) ([]byte, error) { return s.SignMessage(frame.AADGrant, "", g) }
 
-// OpenGrant verifies a grant: its signer is the issuer of a bundle (0C), and it is in force (26).
-func OpenGrant(signed []byte, keys frame.KeyFunc, issuerOf func(domain string) string, now time.Time) (*Grant, error) {
+// OpenGrant verifies a grant: its signer is issuer, the AIC of the AMC that decides here (0C), and it is in force (26).
+func OpenGrant(signed []byte, keys frame.KeyFunc, issuer string, now time.Time) (*Grant, error) {
 	s, key, err := frame.Open(signed, frame.AADGrant, keys)
 	if err != nil {
 		return nil, fmt.Errorf("grant: %w", err)
@@ -34,8 +34,8 @@ func OpenGrant(signed []byte, keys frame.KeyFunc, issuerOf func(domain string) s
 	if err := frame.Unmarshal(s.Payload, g); err != nil {
 		return nil, fmt.Errorf("grant: %w", err)
 	}
-	if issuerOf(key.Domain) != key.Owner {
-		return nil, frame.Errorf(frame.IdentityMismatch, "grant is signed by %s, which is not its domain's issuer", key.Owner)
+	if key.Owner != issuer {
+		return nil, frame.Errorf(frame.IdentityMismatch, "grant is signed by %s, which is not the AMC of this gateway's agents, %s", key.Owner, issuer)
 	}
 	if unix := uint64(now.Unix()); unix+30 < g.Nbf || unix > g.Exp {
 		return nil, frame.Errorf(frame.Expired, "grant is not in force")

@@ -36,11 +36,13 @@ const (
 	maxBundleKeys  = 256
 	maxBundleRoots = 4
 	maxPrefixes    = 16
+	MaxSiblings    = 7 // other issuers of a domain: with the own one as many as HELLO and ATTACH tell of
 	maxDomain      = 253
 )
 
-// Bundle is what an issuer (AMC) says of its domain: the roots of its certificates, the AIC prefixes that it owns, and the
-// keys of its gateways. It travels signed with a key of use 5 and replaces only a bundle of a smaller sequence.
+// Bundle is what an issuer (AMC) says of its domain: the roots of its certificates, the AIC prefixes that it owns, the keys of
+// its gateways, and which other issuers the domain has. It travels signed with a key of use 5 and replaces only a bundle of the same
+// issuer and a smaller sequence.
 type Bundle struct {
 	Domain     string      `cbor:"1,keyasint"`
 	Seq        uint64      `cbor:"2,keyasint"`
@@ -51,6 +53,7 @@ type Bundle struct {
 	Prefixes   []string    `cbor:"8,keyasint"` // "prefix.version.arsp" of each AIC that is this domain's
 	SketchKeys [][]byte    `cbor:"10,keyasint,omitempty"`
 	Issuer     string      `cbor:"11,keyasint"` // AIC of the AMC
+	Siblings   []Sibling   `cbor:"12,keyasint,omitempty"`
 }
 
 // BundleKey is one signing key.
@@ -88,7 +91,7 @@ type Accepted struct {
 	Raw         []byte   // as signed
 	Fingerprint [32]byte // SHA-256 of the use-5 key that signed it
 	Source      Source
-	By          []string // domains that introduced it, when Source is Introduced
+	By          []string // domains that introduced it, when Source is Introduced; the issuer that names it, when Vouched
 	root        [32]byte // SHA-256 of the operator's copy that it descends from, when Source is Configured
 	pool        *x509.CertPool
 }
@@ -101,6 +104,7 @@ const (
 	Own        Source = iota + 1 // this domain's
 	Configured                   // given by the operator
 	Introduced                   // relayed by a peer whose policy row lets it introduce
+	Vouched                      // of another issuer of a domain, which the bundle that is trusted of the domain names
 )
 
 func (s Source) String() string {
@@ -109,6 +113,8 @@ func (s Source) String() string {
 		return "own"
 	case Configured:
 		return "configured"
+	case Vouched:
+		return "vouched"
 	}
 	return "introduced"
 }
@@ -175,6 +181,9 @@ func (a *Accepted) check() error {
 		return bad("%d prefixes, 1 to %d are accepted", len(a.Prefixes), maxPrefixes)
 	case a.ownedPrefix(a.Issuer) == "":
 		return bad("its issuer is not under its own prefixes")
+	}
+	if err := a.checkSiblings(); err != nil {
+		return err
 	}
 	for _, der := range a.Roots {
 		root, err := x509.ParseCertificate(der)

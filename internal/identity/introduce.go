@@ -30,6 +30,10 @@ func (t *Trust) introduce(raw []byte, by string, patterns []string, ask bool) (c
 	if who, ok := t.disputed[a.Domain]; ok {
 		return false, false, frame.Errorf(frame.TrustDenied, "bundle of %s is disputed by its introducers %s: configure it by hand", a.Domain, strings.Join(who, ", "))
 	}
+	if lead := t.introducedLead(a); lead != nil {
+		changed, err = t.vouch(lead, a)
+		return changed, false, err
+	}
 	if known := t.Domain(a.Domain); known != nil {
 		changed, err = t.introduceAgain(known, a)
 		return changed, false, err
@@ -107,7 +111,7 @@ func (t *Trust) Reconsider(may func(by string) (patterns []string)) (gone []stri
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reconsiderPending(may)
-	for _, a := range t.All()[1:] {
+	for _, a := range t.All() {
 		if a.Source != Introduced {
 			continue
 		}

@@ -20,11 +20,10 @@ func (t *Trust) RenewOwn(raw []byte) (changed bool, err error) {
 	if err := succeeds(own, a); err != nil {
 		return false, err
 	}
+	a.Source = Own
 	if err := t.disjoint(a, Introduced); err != nil {
 		return false, err
 	}
-	a.Source = Own
-	next := append([]*Accepted{a}, t.All()[1:]...)
-	t.view.Store(&next)
+	t.put(a)
 	return true, nil
 }

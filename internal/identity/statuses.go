@@ -221,7 +221,7 @@ func (s *Statuses) Fresh(id string) error {
 	if b == nil {
 		return frame.Errorf(frame.TrustDenied, "no accepted bundle owns the AIC %s", id)
 	}
-	home := b.Source == Own
+	home := s.trust.Home(b)
 	seq, next := s.Held(b.Issuer)
 	grace := s.grace(b.Issuer, home)
 	switch {

@@ -2,10 +2,12 @@ package identity
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +29,7 @@ type Trust struct {
 	disputed map[string][]string  // domain that two introducers describe differently -> who they are
 	pins     map[string]pin       // of the domains that were ever introduced
 	pending  map[string]*Accepted // introduced, and waiting for the operator's approval
+	recalled map[string]*Accepted // further issuers of domains that were ever vouched for, by issuer
 }
 
 // NewTrust starts a set with the domain's own bundle.
@@ -36,7 +39,7 @@ func NewTrust(own []byte, now func() time.Time) (*Trust, error) {
 		return nil, fmt.Errorf("own bundle: %w", err)
 	}
 	a.Source = Own
-	t := &Trust{now: now, disputed: map[string][]string{}, pins: map[string]pin{}, pending: map[string]*Accepted{}}
+	t := &Trust{now: now, disputed: map[string][]string{}, pins: map[string]pin{}, pending: map[string]*Accepted{}, recalled: map[string]*Accepted{}}
 	t.view.Store(&[]*Accepted{a})
 	return t, nil
 }
@@ -77,13 +80,14 @@ func (p pin) considered(a *Accepted) (*Accepted, error) {
 		a.Domain, FingerprintText(a.Fingerprint), FingerprintText(p.fingerprint))
 }
 
-// All is the accepted bundles: own first, then in the order of their domains. Callers must not change them.
+// All is the accepted bundles: own first, then in the order of their domains, in each the trusted one before those that it vouches
+// for. Callers must not change them.
 func (t *Trust) All() []*Accepted { return *t.view.Load() }
 
-// Own is this domain's bundle.
+// Own is this domain's bundle, of the own issuer.
 func (t *Trust) Own() *Accepted { return t.All()[0] }
 
-// Of is the bundle of the domain that owns an AIC, nil when none does.
+// Of is the bundle that owns an AIC, nil when none does.
 func (t *Trust) Of(id string) *Accepted {
 	for _, a := range t.All() {
 		if a.Owns(id) {
@@ -101,10 +105,10 @@ func (t *Trust) DomainOf(id string) string {
 	return ""
 }
 
-// Domain is the accepted bundle of a domain, nil when there is none.
+// Domain is the trusted bundle of a domain, nil when there is none. Those that it vouches for are found by [Trust.Issuers].
 func (t *Trust) Domain(name string) *Accepted {
 	for _, a := range t.All() {
-		if a.Domain == name {
+		if a.Domain == name && a.Source != Vouched {
 			return a
 		}
 	}
@@ -232,24 +236,33 @@ func succeeds(held, next *Accepted) error {
 	return nil
 }
 
-// disjoint checks that no bundle of another domain owns one of a's prefixes or signing keys: the first decides whose an AIC is,
+// disjoint checks that no bundle that stays beside a owns one of a's prefixes or signing keys: the first decides whose an AIC is,
 // the second who speaks, and a bundle proves neither by naming it. Bundles of source weaker may be displaced: what the operator
 // configures outranks what a peer introduced.
 func (t *Trust) disjoint(a *Accepted, weaker Source) error {
 	for _, b := range t.All() {
-		if b.Domain == a.Domain {
+		if a.replaces(b) {
 			continue
 		}
-		shared := a.sharedWith(b)
+		shared, lead := a.sharedWith(b), t.Domain(b.Domain)
 		switch {
-		case shared == "":
-		case weaker != 0 && b.Source == weaker:
+		case shared == "" || lead == nil: // nil: it was dropped just now
+		case weaker != 0 && lead.Source == weaker && b.Domain != a.Domain:
 			t.drop(b.Domain)
 		default:
-			return frame.Errorf(frame.TrustDenied, "bundle of %s claims the %s, which is %s's", a.Domain, shared, b.Domain)
+			return frame.Errorf(frame.TrustDenied, "bundle of %s (issuer %s) claims the %s, which is that of %s (issuer %s)", a.Domain, a.Issuer, shared, b.Domain, b.Issuer)
 		}
 	}
 	return nil
+}
+
+// replaces says whether b goes when a comes: it is the one before, or an issuer that a vouches for no more.
+func (a *Accepted) replaces(b *Accepted) bool {
+	if a.Domain != b.Domain {
+		return false
+	}
+	_, named := a.names(b.Issuer)
+	return a.Issuer == b.Issuer || a.Source != Vouched && (b.Source != Vouched || !named)
 }
 
 // sharedWith names a prefix or a key that two bundles both claim, "" when there is none.
@@ -267,16 +280,41 @@ func (a *Accepted) sharedWith(b *Accepted) string {
 	return ""
 }
 
+// put makes a the trusted bundle of its domain, and forgets the issuers that the one before named and a does not; the caller holds
+// the lock.
 func (t *Trust) put(a *Accepted) {
-	next := slices.DeleteFunc(slices.Clone(t.All()), func(b *Accepted) bool { return b.Domain == a.Domain })
+	for _, b := range t.All() {
+		if b.Source == Vouched && a.replaces(b) {
+			delete(t.recalled, b.Issuer)
+		}
+	}
+	t.insert(a)
+	t.rejoin(a)
+}
+
+// insert puts a in the place of what it replaces; the caller holds the lock.
+func (t *Trust) insert(a *Accepted) {
+	next := slices.DeleteFunc(slices.Clone(t.All()), a.replaces)
 	next = append(next, a)
-	slices.SortFunc(next[1:], func(x, y *Accepted) int { return strings.Compare(x.Domain, y.Domain) })
+	slices.SortStableFunc(next, func(x, y *Accepted) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), strings.Compare(x.Domain, y.Domain), cmp.Compare(x.Source, y.Source), strings.Compare(x.Issuer, y.Issuer))
+	})
 	t.view.Store(&next)
 }
 
+// rank puts the own bundle first.
+func rank(a *Accepted) int {
+	if a.Source == Own {
+		return 0
+	}
+	return 1
+}
+
+// drop takes a domain away, with all its issuers; the caller holds the lock.
 func (t *Trust) drop(domain string) {
 	next := slices.DeleteFunc(slices.Clone(t.All()), func(b *Accepted) bool { return b.Domain == domain })
 	t.view.Store(&next)
+	maps.DeleteFunc(t.recalled, func(_ string, b *Accepted) bool { return b.Domain == domain })
 }
 
 // Peer is a verified other side.

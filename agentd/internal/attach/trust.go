@@ -3,18 +3,27 @@ package attach
 import (
 	"agentgw/directory/arp"
 	"agentgw/internal/frame"
+	"agentgw/internal/identity"
 )
 
 // held is what the gateway need not send: what this agent has of its own domain's trust.
-func (c *Client) held() []arp.TrustHeld {
-	own := c.cfg.Trust.Own()
-	seq, _ := c.cfg.Statuses.Held(own.Issuer)
-	return []arp.TrustHeld{{Issuer: own.Issuer, BundleSeq: own.Seq, StatusSeq: seq}}
+func (c *Client) held() (out []arp.TrustHeld) {
+	for _, b := range c.cfg.Trust.Issuers(c.cfg.Trust.Own().Domain) {
+		seq, _ := c.cfg.Statuses.Held(b.Issuer)
+		out = append(out, arp.TrustHeld{Issuer: b.Issuer, BundleSeq: b.Seq, StatusSeq: seq})
+	}
+	return out
 }
 
 // takeBundle takes a newer bundle of the own domain: its keys have changed. The gateway only carries it; it counts because a
 // key of the one before has signed it.
 func (c *Client) takeBundle(raw []byte) {
+	if b, err := identity.ParseBundle(raw); err == nil && b.Issuer != c.cfg.Trust.Own().Issuer { // of another AMC of the domain
+		if _, err := c.cfg.Trust.Vouch(raw); err != nil {
+			c.log.Warn("bundle of another AMC of the own domain refused", "issuer", b.Issuer, "err", err)
+		}
+		return
+	}
 	changed, err := c.cfg.Trust.RenewOwn(raw)
 	if err != nil {
 		c.log.Warn("bundle of the own domain refused", "err", err)
@@ -23,6 +32,7 @@ func (c *Client) takeBundle(raw []byte) {
 	if !changed {
 		return
 	}
+	c.cfg.Statuses.Forget() // of an AMC that the domain has no more
 	c.log.Info("bundle of the own domain renewed", "seq", c.cfg.Trust.Own().Seq)
 	if err := c.cfg.KeepBundle(raw); err != nil {
 		c.log.Error("bundle not kept: it is asked for again after a restart", "err", err)

@@ -22,7 +22,8 @@ import (
 type ClientConfig struct {
 	Address     string // host:port of the AMC
 	Gateway     string // AIC
-	AMC         string // AIC of the process at Address; empty: the bundle's issuer, or any gateway of the domain
+	Issuer      string // AIC of the AMC
+	AMC         string // AIC of the process at Address; empty: the AMC itself, or any gateway of its bundle
 	Certificate func() tls.Certificate
 	Trust       *identity.Trust
 	Statuses    *identity.Statuses
@@ -82,6 +83,9 @@ func (c *Client) set(conn *endpoint.Conn, err error) {
 	c.conn, c.lastErr = conn, err
 }
 
+// Address is host:port of the AMC.
+func (c *Client) Address() string { return c.cfg.Address }
+
 // Attached says whether the AMC is reached, and if not why.
 func (c *Client) Attached() (bool, error) {
 	c.mu.Lock()
@@ -89,11 +93,11 @@ func (c *Client) Attached() (bool, error) {
 	return c.conn != nil, c.lastErr
 }
 
-// Role admits the AMC of the own domain and nobody else.
+// Role admits the AMC and nobody else.
 func (c *Client) Role(p identity.Peer) error {
 	known := string(p.AIC) == c.cfg.AMC || c.cfg.AMC == "" && (string(p.AIC) == p.Bundle.Issuer || p.Bundle.IsGateway(string(p.AIC)))
-	if p.Bundle.Source != identity.Own || !known {
-		return frame.Errorf(frame.IdentityMismatch, "%s is not the AMC of this gateway's own domain", p.AIC)
+	if !c.cfg.Trust.Home(p.Bundle) || p.Bundle.Issuer != c.cfg.Issuer || !known {
+		return frame.Errorf(frame.IdentityMismatch, "%s is not the AMC %s of this gateway's own domain", p.AIC, c.cfg.Issuer)
 	}
 	return nil
 }
@@ -117,11 +121,10 @@ func (c *Client) attach(ctx context.Context, ep *endpoint.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	own := c.cfg.Trust.Own()
-	seq, _ := c.cfg.Statuses.Held(own.Issuer)
-	m := &arp.Attach{
-		AIC: c.cfg.Gateway, BootID: c.boot[:], Trust: []arp.TrustHeld{{Issuer: own.Issuer, BundleSeq: own.Seq, StatusSeq: seq}},
-		Now: uint64(time.Now().Unix()),
+	m := &arp.Attach{AIC: c.cfg.Gateway, BootID: c.boot[:], Now: uint64(time.Now().Unix())}
+	for _, b := range c.cfg.Trust.Issuers(c.cfg.Trust.Own().Domain) {
+		seq, _ := c.cfg.Statuses.Held(b.Issuer)
+		m.Trust = append(m.Trust, arp.TrustHeld{Issuer: b.Issuer, BundleSeq: b.Seq, StatusSeq: seq})
 	}
 	for _, a := range c.cfg.Addresses {
 		m.Endpoints = append(m.Endpoints, semreq.Endpoint{Host: a.Host, Port: a.Port, ALPN: frame.ALPNControl})

@@ -51,9 +51,10 @@ type Server struct {
 	links map[string]*member
 }
 
-// member is an attached gateway.
+// member is an attached gateway, or another AMC of the domain.
 type member struct {
 	aic       string
+	sibling   bool // of another issuer: it is told of this one, and asks nothing
 	conn      *endpoint.Conn
 	out       chan frame.Message
 	addresses []arp.HostPort
@@ -75,7 +76,9 @@ func (s *Server) Members() []Member {
 	defer s.mu.Unlock()
 	var out []Member
 	for _, l := range s.links {
-		out = append(out, Member{l.aic, l.conn.PeerSPKI(), l.addresses})
+		if !l.sibling {
+			out = append(out, Member{l.aic, l.conn.PeerSPKI(), l.addresses})
+		}
 	}
 	slices.SortFunc(out, func(a, b Member) int {
 		if a.AIC < b.AIC {
@@ -86,12 +89,14 @@ func (s *Server) Members() []Member {
 	return out
 }
 
-// Announce sends every attached gateway a frame.
-func (s *Server) Announce(m frame.Message) {
+// Announce sends every attached gateway a frame, and what is of the own issuer the other AMCs of the domain too.
+func (s *Server) Announce(m frame.Message, own bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.links {
-		l.send(m)
+		if own || !l.sibling {
+			l.send(m)
+		}
 	}
 }
 
@@ -113,19 +118,25 @@ func (s *Server) Serve(ctx context.Context, c *endpoint.Conn, gateway string) {
 	})
 }
 
+// isSibling says whether a peer is another AMC's: the handshake let it in because its bundle is the own domain's.
+func (s *Server) isSibling(id string) bool { return s.cfg.Trust.Of(id) != s.cfg.Trust.Own() }
+
 // standing says whether the gateway of a connection is in good standing now.
 func (s *Server) standing(c *endpoint.Conn, gateway string) error {
+	if s.cfg.Trust.Of(gateway) == nil {
+		return frame.Errorf(frame.TrustDenied, "%s is of an AMC that this one names no more", gateway)
+	}
 	return s.cfg.Statuses.Check(gateway, identity.Serial(c.PeerLeaf()))
 }
 
-// Review closes the connections of gateways that are suspended or revoked now.
+// Review closes the connections of gateways that are suspended or revoked now, and of other AMCs that are trusted no more.
 func (s *Server) Review() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.links {
 		if err := s.standing(l.conn, l.aic); err != nil {
 			s.cfg.Log.Warn("gateway is cut off", "gateway", l.aic, "err", err)
-			l.conn.Close(frame.CertStatus, "certificate is suspended or revoked")
+			l.conn.Close(frame.CodeOf(err), "not in good standing")
 		}
 	}
 }
@@ -138,7 +149,7 @@ func (s *Server) control(ctx context.Context, c *endpoint.Conn, st *endpoint.Str
 		c.Close(frame.IdentityMismatch, "")
 		return
 	}
-	l := &member{aic: gateway, conn: c, out: make(chan frame.Message, outQueue)}
+	l := &member{aic: gateway, sibling: s.isSibling(gateway), conn: c, out: make(chan frame.Message, outQueue)}
 	for _, e := range m.Endpoints {
 		l.addresses = append(l.addresses, arp.HostPort{Host: e.Host, Port: e.Port})
 	}
@@ -217,13 +228,17 @@ func (s *Server) leave(l *member) {
 	}
 }
 
-// greet sends what the gateway lacks.
+// greet sends what the member lacks: a gateway of the domain's issuers all, another AMC of this one.
 func (s *Server) greet(l *member, held []arp.TrustHeld) {
-	own := s.cfg.Trust.Own()
-	seq, _ := s.cfg.Statuses.Held(own.Issuer)
-	newest := arp.TrustHeld{Issuer: own.Issuer, BundleSeq: own.Seq, StatusSeq: seq}
-	for _, m := range arp.Lacking(held, newest, own.Raw, s.cfg.Statuses.Raw(own.Issuer)) {
-		l.send(m)
+	for _, b := range s.cfg.Trust.Issuers(s.cfg.Trust.Own().Domain) {
+		if l.sibling && b.Source != identity.Own {
+			continue
+		}
+		seq, _ := s.cfg.Statuses.Held(b.Issuer)
+		newest := arp.TrustHeld{Issuer: b.Issuer, BundleSeq: b.Seq, StatusSeq: seq}
+		for _, m := range arp.Lacking(held, newest, b.Raw, s.cfg.Statuses.Raw(b.Issuer)) {
+			l.send(m)
+		}
 	}
 }
 
@@ -235,7 +250,9 @@ func (s *Server) question(ctx context.Context, c *endpoint.Conn, st *endpoint.St
 		return
 	}
 	var answer frame.Message
-	if err = s.standing(c, gateway); err == nil { // it may have changed since the handshake
+	if err = s.standing(c, gateway); err == nil && s.isSibling(gateway) {
+		err = frame.Errorf(frame.PolicyDenied, "%s is of another AMC of the domain, which decides for it", gateway)
+	} else if err == nil { // it may have changed since the handshake
 		answer, err = s.answer(ctx, t, payload, gateway)
 	}
 	if code := frame.CodeOf(err); code == frame.Malformed || code == frame.UnexpectedFrame {
@@ -331,7 +348,7 @@ func (s *Server) EnrolGateway(ctx context.Context, peer [32]byte, from netip.Add
 	if decided.Code == frame.Pending {
 		return &arp.Enrolled{Code: frame.Pending, PendingID: decided.PendingID, RetryAfterMS: decided.RetryAfterMS}, nil
 	}
-	grant, err := arp.OpenGrant(decided.Grant, s.cfg.Trust.Keys(identity.UseGrant), func(string) string { return string(s.cfg.Issuer) }, s.cfg.Now())
+	grant, err := arp.OpenGrant(decided.Grant, s.cfg.Trust.Keys(identity.UseGrant), string(s.cfg.Issuer), s.cfg.Now())
 	if err != nil {
 		return nil, err
 	}

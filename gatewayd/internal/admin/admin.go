@@ -52,6 +52,17 @@ type Status struct {
 	AMC      string     `json:"amc"`               // here, attached, or why the one on another host is not reached
 	Gateways []string   `json:"gateways"`          // on other hosts, attached to the AMC here
 	Waiting  int        `json:"waiting"`           // registrations that wait for an operator here
+	// Siblings are the other AMCs of the domain, where one is here
+	Siblings []SiblingRow `json:"siblings,omitempty"`
+}
+
+// SiblingRow is another AMC of the domain, as the one here is attached to it.
+type SiblingRow struct {
+	Issuer   string   `json:"issuer"` // AIC
+	Address  string   `json:"address"`
+	State    string   `json:"state"` // attached, connecting, or why not
+	Prefixes []string `json:"prefixes,omitempty"`
+	Seq      uint64   `json:"seq,omitempty"` // of its bundle
 }
 
 // Requests counts since the start.
@@ -63,7 +74,8 @@ type Requests struct {
 // TrustRow is one accepted bundle.
 type TrustRow struct {
 	Domain      string   `json:"domain"`
-	Source      string   `json:"source"` // own, configured, introduced
+	Issuer      string   `json:"issuer,omitempty"` // AIC of the AMC
+	Source      string   `json:"source"`           // own, configured, introduced, vouched (by the bundle of another issuer of the domain)
 	By          []string `json:"by,omitempty"`
 	Fingerprint string   `json:"fingerprint"`
 	Seq         uint64   `json:"seq"`

@@ -33,6 +33,7 @@ type Explanation struct {
 	Row         *RowView     `json:"row,omitempty"`
 	Bundle      *BundleState `json:"bundle,omitempty"`
 	Status      *StatusState `json:"status,omitempty"`
+	Further     []Further    `json:"further,omitempty"` // issuers of the domain that its bundle names
 	Links       []PeerRow    `json:"links,omitempty"`
 	HoldsOfOurs *HeldState   `json:"holds_of_ours,omitempty"` // what it says that it holds of this domain
 	Pending     []TrustRow   `json:"pending,omitempty"`       // itself, or what it has introduced
@@ -55,7 +56,6 @@ type RowView struct {
 // BundleState is the accepted bundle of a domain.
 type BundleState struct {
 	TrustRow
-	Issuer     string     `json:"issuer"` // AIC of the AMC
 	Issued     time.Time  `json:"issued"`
 	URL        string     `json:"url,omitempty"` // where newer ones are fetched
 	FetchedAt  *time.Time `json:"fetched_at,omitempty"`
@@ -68,6 +68,14 @@ type StatusState struct {
 	Seq   uint64     `json:"seq,omitempty"`
 	Next  *time.Time `json:"next,omitempty"` // a newer one is due by then
 	Why   string     `json:"why,omitempty"`
+}
+
+// Further is another issuer (AMC) of a domain.
+type Further struct {
+	Issuer   string       `json:"issuer"` // AIC
+	Prefixes []string     `json:"prefixes,omitempty"`
+	Seq      uint64       `json:"seq,omitempty"` // of its bundle; 0: it has not come yet
+	Status   *StatusState `json:"status,omitempty"`
 }
 
 // HeldState is what a neighbour holds of us.

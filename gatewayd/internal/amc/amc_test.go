@@ -111,7 +111,7 @@ func (c *center) token(o TokenOptions) []byte {
 
 func (c *center) grant(r *arp.AuthzResponse) *arp.Grant {
 	c.t.Helper()
-	g, err := arp.OpenGrant(r.Grant, c.domain.Trust(c.t).Keys(identity.UseGrant), func(string) string { return string(c.domain.Issuer) }, c.now)
+	g, err := arp.OpenGrant(r.Grant, c.domain.Trust(c.t).Keys(identity.UseGrant), string(c.domain.Issuer), c.now)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -30,19 +29,13 @@ func (a *app) Status() admin.Status {
 		s.Pin = identity.FingerprintText(spki)
 	}
 	if a.remote != nil {
-		switch ok, err := a.remote.Attached(); {
-		case ok:
-			s.AMC = "attached"
-		case err == nil:
-			s.AMC = "connecting"
-		default:
-			s.AMC = fmt.Sprintf("not attached: %v", err)
-		}
+		s.AMC = attachedText(a.remote)
 	}
 	if a.members != nil {
 		for _, m := range a.members.Members() {
 			s.Gateways = append(s.Gateways, m.AIC)
 		}
+		s.Siblings = a.siblingRows()
 	}
 	if a.amc != nil {
 		waiting, err := a.amc.OpenRequests()
@@ -53,7 +46,7 @@ func (a *app) Status() admin.Status {
 	}
 	for _, b := range a.trust.All() {
 		s.Domains = append(s.Domains, admin.TrustRow{
-			Domain: b.Domain, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
+			Domain: b.Domain, Issuer: b.Issuer, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
 		})
 	}
 	for _, b := range a.trust.Pending() {
@@ -200,11 +193,14 @@ func (a *app) Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, err
 	return a.relay.FromAgent(ctx, self, req).Outcome(time.Since(began), a.trust.DomainOf)
 }
 
-// ReloadPeers implements admin.Gateway: it reads the policy rows again.
+// ReloadPeers implements admin.Gateway: it reads the policy rows, and the other AMCs of the domain, again.
 func (a *app) ReloadPeers(ctx context.Context) error {
 	rows, err := a.peerRows()
 	if err != nil {
 		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	if err := a.reloadSiblings(ctx); err != nil {
+		return err
 	}
 	if !a.cfg.HasRole(config.RoleGateway) { // its peering never starts
 		return nil

@@ -59,6 +59,7 @@ type app struct {
 	center   amc.Center   // the AMC, wherever it is
 	remote   *aaap.Client // it, when it is on another host
 	members  *aaap.Server // the gateways on other hosts, where this is their AMC
+	siblings siblings     // the other AMCs of the domain, where this is one
 	agents   *registrar.Registrar
 	relay    *relay.Relay
 	peers    *peering.Peering
@@ -134,6 +135,9 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if err := a.loadPins(); err != nil {
 		return err
 	}
+	if err := a.loadSiblings(); err != nil {
+		return err
+	}
 	if a.registry, err = registry.Open(ctx, a.store); err != nil {
 		return err
 	}
@@ -168,7 +172,7 @@ func (a *app) wire(ctx context.Context) error {
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Audit: a.audit, Log: a.log,
-		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle,
+		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle, KeepIssuer: a.keepIssuer,
 		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted,
 	})
 	a.bundles = a.newFetcher()
@@ -279,6 +283,7 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if a.remote != nil {
 		a.running.Go(func() { a.remote.Run(ctx, a.ep) })
 	}
+	a.attachSiblings(ctx)
 	a.running.Go(func() { a.housekeeping(ctx) })
 	a.running.Go(func() { a.spread(ctx) })
 	a.running.Go(func() { a.keepKeys(ctx) })

@@ -31,6 +31,14 @@ type BundleView struct {
 	Roots       []RootView `json:"roots"`
 	Keys        []KeyView  `json:"keys"`
 	Fingerprint string     `json:"fingerprint"` // of the key that signed it
+	// Siblings are the other AMCs of the domain, which this one vouches for
+	Siblings []SiblingView `json:"siblings,omitempty"`
+}
+
+// SiblingView is another AMC of a domain, as a bundle names it.
+type SiblingView struct {
+	Issuer      string `json:"issuer"`      // AIC
+	Fingerprint string `json:"fingerprint"` // of the key that signs its bundle
 }
 
 // RootView is one root certificate of a bundle.
@@ -71,6 +79,9 @@ func ShowBundle(file string) (*BundleView, error) {
 		}
 		sum := sha256.Sum256(der)
 		v.Roots = append(v.Roots, RootView{Subject: root.Subject.String(), SHA256: hex.EncodeToString(sum[:]), NotAfter: root.NotAfter.UTC()})
+	}
+	for _, s := range a.Siblings {
+		v.Siblings = append(v.Siblings, SiblingView{Issuer: s.Issuer, Fingerprint: identity.FingerprintText([32]byte(s.Signer))})
 	}
 	for _, k := range a.Keys {
 		use := or(useNames[k.Use], fmt.Sprintf("use %d", k.Use))

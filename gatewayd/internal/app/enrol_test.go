@@ -34,7 +34,7 @@ func TestEnrol(t *testing.T) {
 	if err != nil || string(id) != done.AIC {
 		t.Errorf("certificate of %s, enrolled as %s, %v", id, done.AIC, err)
 	}
-	grant, err := arp.OpenGrant(done.Grant, g.app.trust.Keys(identity.UseGrant), func(string) string { return g.app.trust.Own().Issuer }, time.Now())
+	grant, err := arp.OpenGrant(done.Grant, g.app.trust.Keys(identity.UseGrant), g.app.trust.Own().Issuer, time.Now())
 	if err != nil || grant.AIC != done.AIC || !slices.Equal(grant.Skills, []string{"medicine.sell"}) {
 		t.Errorf("grant %+v %v", grant, err)
 	}

@@ -75,8 +75,10 @@ func (e *explainer) describe() {
 	}
 	if b := e.bundle; b != nil {
 		out.Bundle = &admin.BundleState{
-			TrustRow: admin.TrustRow{Domain: b.Domain, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq},
-			Issuer:   b.Issuer, Issued: unix(b.Issued),
+			TrustRow: admin.TrustRow{
+				Domain: b.Domain, Issuer: b.Issuer, Source: b.Source.String(), By: b.By, Fingerprint: identity.FingerprintText(b.Fingerprint), Seq: b.Seq,
+			},
+			Issued: unix(b.Issued),
 		}
 		if f, ok := a.bundles.of(e.domain); ok {
 			out.Bundle.URL, out.Bundle.FetchedAt = f.URL, &f.At
@@ -85,6 +87,13 @@ func (e *explainer) describe() {
 			}
 		}
 		out.Status = e.status(b)
+		for _, s := range b.Siblings {
+			f := admin.Further{Issuer: s.Issuer}
+			if held := a.trust.Issuer(s.Issuer); held != nil {
+				f.Prefixes, f.Seq, f.Status = held.Prefixes, held.Seq, e.status(held)
+			}
+			out.Further = append(out.Further, f)
+		}
 	}
 	for _, p := range a.trust.Pending() {
 		if p.Domain == e.domain || slices.Contains(p.By, e.domain) {

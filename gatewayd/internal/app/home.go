@@ -36,6 +36,7 @@ type home struct {
 	authority   *pki.CA     // nil without the role amc
 	events      []pki.Event // of the rotation at the start
 	keys        *keyring
+	siblings    func() []identity.Sibling // the other AMCs of the domain; nil: those that the bundle names
 
 	sinceMu sync.Mutex // guards since
 	since   map[[32]byte]time.Time

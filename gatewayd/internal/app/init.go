@@ -33,6 +33,7 @@ type InitOptions struct {
 	Advertise []string
 	Lab       bool
 	Roles     []string // default gateway and amc
+	ARSP      string   // of its AICs; default: from the domain's name, which a second AMC of the domain cannot have too
 }
 
 // InitResult is what `gatewayd init` made.
@@ -84,13 +85,16 @@ func Init(o InitOptions) (*InitResult, error) {
 	if err := os.MkdirAll(filepath.Join(o.Dir, "peers.d"), 0o755); err != nil {
 		return nil, err
 	}
+	if o.ARSP == "" {
+		o.ARSP = aic.Index(o.Domain)
+	}
 	salt := make([]byte, 4)
 	if _, err := rand.Read(salt); err != nil {
 		return nil, err
 	}
 	cfg := config.Gateway{
 		Domain: o.Domain, StateDir: or(o.StateDir, "state"), Listen: o.Listen, Advertise: o.Advertise, Lab: o.Lab, Roles: o.Roles,
-		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: aic.Index(o.Domain), Vendor: "1", Salt: hex.EncodeToString(salt)},
+		AIC: config.AIC{Prefix: "2.999.1.1", ARSP: strings.ToUpper(o.ARSP), Vendor: "1", Salt: hex.EncodeToString(salt)},
 	}
 	out, err := makeDomain(state, cfg, time.Now())
 	if err != nil {

@@ -215,6 +215,11 @@ func (h *home) nextBundle(at time.Time, change func(*identity.Bundle) (bool, err
 	if roots := h.roots(); !slices.EqualFunc(roots, b.Roots, slices.Equal) {
 		b.Roots, changed = roots, true
 	}
+	if h.siblings != nil {
+		if s := h.siblings(); !slices.EqualFunc(s, b.Siblings, identity.Sibling.Equal) {
+			b.Siblings, changed = s, true
+		}
+	}
 	if err != nil || !changed {
 		return nil, err
 	}

@@ -162,6 +162,13 @@ func trustOfFiles(cfg *config.Gateway, without string) (*identity.Trust, error) 
 	if err != nil {
 		return nil, err
 	}
+	others, err := readSiblings(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range others {
+		trust.Recall([][]byte{o.bundle.Raw})
+	}
 	rows, err := config.LoadPeers(cfg.PeersDir)
 	if err != nil {
 		return nil, &daemon.UsageError{Err: err}

@@ -20,7 +20,7 @@ import (
 // joinAMC makes the AMC of this gateway the one on another host.
 func (a *app) joinAMC() {
 	a.remote = aaap.NewClient(aaap.ClientConfig{
-		Address: a.cfg.AMC.Address, Gateway: string(a.home.gateway), AMC: a.cfg.AMC.AIC, Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
+		Address: a.cfg.AMC.Address, Gateway: string(a.home.gateway), Issuer: string(a.home.issuer), AMC: a.cfg.AMC.AIC, Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
 		Addresses: hostPorts(a.cfg.Advertise), Status: func(ctx context.Context, raw []byte) { a.takeStatus(ctx, [][]byte{raw}) },
 		Bundle: func(ctx context.Context, raw []byte) {
 			if err := a.takeBundle(ctx, raw); err != nil {
@@ -32,7 +32,7 @@ func (a *app) joinAMC() {
 	a.center = a.remote
 }
 
-// takeBundle takes the next bundle of the own domain from its AMC.
+// takeBundle takes the next bundle of the own domain from its AMC, or through it that of another one.
 func (a *app) takeBundle(ctx context.Context, raw []byte) error {
 	a.turning.Lock()
 	defer a.turning.Unlock()
@@ -40,10 +40,15 @@ func (a *app) takeBundle(ctx context.Context, raw []byte) error {
 	if err != nil {
 		return err
 	}
+	if next.Issuer != string(a.home.issuer) {
+		return a.takeSibling(ctx, next)
+	}
+	before := a.trust.All()
 	changed, err := a.trust.RenewOwn(raw)
 	if err != nil || !changed {
 		return err
 	}
+	a.peers.Distrusted(before) // issuers that it names no more
 	if err := renameio.WriteFile(filepath.Join(a.cfg.StateDir, fileBundle), raw, 0o644); err != nil {
 		return fmt.Errorf("keep the next bundle: %w", err)
 	}
@@ -55,13 +60,28 @@ func (a *app) takeBundle(ctx context.Context, raw []byte) error {
 func (a *app) bundleRenewed(ctx context.Context, raw []byte) error {
 	own := a.trust.Own()
 	a.log.Info("own bundle renewed", "seq", own.Seq, "keys", len(own.Keys))
-	m := &arp.Bundle{Bundle: raw}
-	a.agents.Announce(m)
-	if a.members != nil {
-		a.members.Announce(m)
-	}
+	a.announce(&arp.Bundle{Bundle: raw}, own.Issuer)
 	a.peers.TrustChanged()
 	return a.audit(ctx, kindBundle, map[string]any{"seq": own.Seq, "keys": len(own.Keys)})
+}
+
+// announce tells the agents and the gateways of this process of something of an issuer; other AMCs hear what is of this one.
+func (a *app) announce(m frame.Message, issuer string) {
+	a.agents.Announce(m)
+	if a.members != nil {
+		a.members.Announce(m, issuer == string(a.home.issuer))
+	}
+}
+
+// renewOwn takes the next own bundle, which this process has made.
+func (a *app) renewOwn(ctx context.Context, raw []byte) error {
+	before := a.trust.All()
+	if _, err := a.trust.RenewOwn(raw); err != nil {
+		return err
+	}
+	a.peers.Distrusted(before)
+	a.members.Review()
+	return a.bundleRenewed(ctx, raw)
 }
 
 // publishKeys puts the keys of a gateway on another host into the bundle.
@@ -83,10 +103,7 @@ func (a *app) publishKeys(ctx context.Context, gateway aic.AIC, keys []identity.
 	if raw == nil {
 		return a.trust.Own().Raw, nil
 	}
-	if _, err := a.trust.RenewOwn(raw); err != nil {
-		return nil, err
-	}
-	return raw, a.bundleRenewed(ctx, raw)
+	return raw, a.renewOwn(ctx, raw)
 }
 
 // nobodyElses holds that the keys that a gateway shows are no other member's and no other domain's: a bundle with such a key would

@@ -303,7 +303,7 @@ func TestAnotherGatewayIsNotTheAMC(t *testing.T) {
 		t.Errorf("joined %q", amc)
 	}
 	other := identity.Peer{AIC: g.app.home.gateway, Bundle: g.app.trust.Own()}
-	c := aaap.NewClient(aaap.ClientConfig{AMC: g.cfg.AMC.AIC})
+	c := aaap.NewClient(aaap.ClientConfig{Issuer: string(center.app.home.issuer), AMC: g.cfg.AMC.AIC, Trust: g.app.trust})
 	if err := c.Role(other); frame.CodeOf(err) != frame.IdentityMismatch {
 		t.Errorf("another gateway: %v", err)
 	}

@@ -91,10 +91,7 @@ func (a *app) turnKeys(ctx context.Context, at time.Time, force bool) error {
 	if err != nil || raw == nil {
 		return err
 	}
-	if _, err := a.trust.RenewOwn(raw); err != nil {
-		return err
-	}
-	return a.bundleRenewed(ctx, raw)
+	return a.renewOwn(ctx, raw)
 }
 
 // RotateKeys implements admin.Gateway: it begins to replace every signing key. Each takes over when its successor has been

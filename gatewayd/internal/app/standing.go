@@ -55,7 +55,7 @@ func (a *app) spread(ctx context.Context) {
 	}
 }
 
-// takeStatus applies lists of the own domain.
+// takeStatus applies lists of the own domain, of whatever issuer.
 func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
 	for _, raw := range lists {
 		change, err := a.statuses.Apply(raw)
@@ -63,11 +63,7 @@ func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
 			a.log.Error("status list of the own domain", "err", err)
 			return
 		}
-		m := &arp.Status{List: raw}
-		a.agents.Announce(m)
-		if a.members != nil {
-			a.members.Announce(m)
-		}
+		a.announce(&arp.Status{List: raw}, change.Issuer)
 		a.standing(ctx, change.Changed)
 		if change.New && a.remote != nil {
 			a.lift(ctx)

@@ -32,9 +32,12 @@ func (a *app) keptBundle(domain string) (raw []byte, root [32]byte) {
 	return value[len(root):], [32]byte(value[:len(root)])
 }
 
-// distrusted hears that a domain is believed no more: the sessions with its agents end.
+// distrusted hears that an issuer is believed no more: the sessions with its agents end.
 func (a *app) distrusted(b *identity.Accepted) {
-	a.log.Info("domain is trusted no more", "domain", b.Domain)
+	a.log.Info("issuer is trusted no more", "domain", b.Domain, "issuer", b.Issuer)
+	if b.Source == identity.Vouched {
+		a.forgetIssuer(b.Issuer)
+	}
 	a.endSessionsWith(b, frame.Revoked)
 }
 

@@ -21,7 +21,13 @@ func (p *Peering) introduce(r *peer, raw []byte, b *identity.Accepted) (changed 
 				"domain", b.Domain, "from", r.Domain, "fingerprint", identity.FingerprintText(b.Fingerprint))
 		}
 	}
-	if changed && err == nil {
+	switch held := p.cfg.Trust.Issuer(b.Issuer); {
+	case !changed || err != nil:
+	case held != nil && held.Source == identity.Vouched:
+		if p.cfg.KeepIssuer != nil {
+			p.cfg.KeepIssuer(held)
+		}
+	default:
 		p.cfg.KeepPin(b.Domain, p.cfg.Trust.Domain(b.Domain))
 	} // the pin of a domain that is disputed now stays: else a restart would believe whoever speaks first
 	return changed, err
@@ -36,7 +42,12 @@ func (p *Peering) Renew(domain string, raw []byte) (changed bool, err error) {
 	if b.Domain != domain {
 		return false, frame.Errorf(frame.IdentityMismatch, "the bundle is of %s, not of %s", b.Domain, domain)
 	}
+	if lead := p.cfg.Trust.Domain(domain); lead != nil && lead.Issuer != b.Issuer {
+		return p.vouch(b)
+	}
+	before := p.cfg.Trust.All()
 	if changed, err = p.cfg.Trust.Renew(raw); changed {
+		p.Distrusted(before) // issuers that it names no more
 		p.log.Info("newer bundle of a peer", "domain", domain, "seq", b.Seq)
 		if held := p.cfg.Trust.Domain(domain); held != nil && p.cfg.KeepBundle != nil {
 			p.cfg.KeepBundle(domain, held)
@@ -45,6 +56,20 @@ func (p *Peering) Renew(domain string, raw []byte) (changed bool, err error) {
 		p.node.BundleAccepted()
 	}
 	return changed, err
+}
+
+// vouch takes the bundle of a further issuer of a domain that is trusted.
+func (p *Peering) vouch(b *identity.Accepted) (changed bool, err error) {
+	if changed, err = p.cfg.Trust.Vouch(b.Raw); !changed {
+		return false, err
+	}
+	p.log.Info("bundle of a further issuer of a domain", "domain", b.Domain, "issuer", b.Issuer, "seq", b.Seq)
+	if p.cfg.KeepIssuer != nil {
+		p.cfg.KeepIssuer(b)
+	}
+	p.news.broadcast()
+	p.node.BundleAccepted()
+	return true, nil
 }
 
 // restore believes again what an earlier run accepted of a configured peer.

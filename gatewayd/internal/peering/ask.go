@@ -58,8 +58,9 @@ func newAsked() asked {
 	return asked{at: map[string]time.Time{}, known: rate.NewLimiter(1.5, 60), unknown: rate.NewLimiter(1, 20)}
 }
 
-// begin says whether to ask for a domain now, and until when an answer may be awaited; the zero time: not at all.
-func (a *asked) begin(domain string, known bool, now time.Time) (ask bool, until time.Time) {
+// begin says whether to ask for a domain now, with so many questions, and until when an answer may be awaited; the zero time: not at
+// all. Of a domain that is not known there is one question.
+func (a *asked) begin(domain string, questions int, known bool, now time.Time) (ask bool, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if last, ok := a.at[domain]; ok && now.Sub(last) < refreshEvery {
@@ -76,7 +77,7 @@ func (a *asked) begin(domain string, known bool, now time.Time) (ask bool, until
 	if !known {
 		limiter = a.unknown
 	}
-	if len(a.at) >= maxAsked || !limiter.AllowN(now, 1) {
+	if len(a.at) >= maxAsked || !limiter.AllowN(now, questions) {
 		return false, time.Time{}
 	}
 	a.at[domain] = now
@@ -135,7 +136,8 @@ func (p *Peering) refreshDue(ctx context.Context) {
 		return
 	}
 	for _, a := range p.cfg.Trust.All() {
-		if a.Source != identity.Own && p.cfg.Statuses.Due(a.Issuer) {
+		lead := a.Source != identity.Vouched
+		if a.Domain != p.cfg.Domain && (p.cfg.Statuses.Due(a.Issuer) || lead && len(p.cfg.Trust.Missing(a.Domain)) > 0) {
 			p.askAround(ctx, a.Domain)
 		}
 	}
@@ -156,19 +158,32 @@ func (p *Peering) askAround(ctx context.Context, domain string) time.Time {
 	if len(ask) == 0 || domain == p.cfg.Domain || p.cfg.Trust.Waits(domain) {
 		return time.Time{}
 	}
-	get := wire.TrustGet{Domain: domain}
-	a := p.cfg.Trust.Domain(domain)
-	if a != nil {
-		v := p.held(a)
-		get.Issuer, get.BundleSeq, get.StatusSeq = v.Issuer, v.BundleSeq, v.StatusSeq
+	gets := p.lacking(domain)
+	known := len(gets) > 0
+	if !known {
+		gets = []wire.TrustGet{{Domain: domain}}
 	}
-	first, until := p.asked.begin(domain, a != nil, time.Now())
+	first, until := p.asked.begin(domain, len(gets), known, time.Now())
 	if first {
 		for _, d := range ask {
-			p.node.AskTrust(ctx, d, get)
+			for _, get := range gets {
+				p.node.AskTrust(ctx, d, get)
+			}
 		}
 	}
 	return until
+}
+
+// lacking asks for what may be newer of each issuer of a domain that is trusted, and for those of which nothing is here.
+func (p *Peering) lacking(domain string) (out []wire.TrustGet) {
+	for _, a := range p.cfg.Trust.Issuers(domain) {
+		v := p.held(a)
+		out = append(out, wire.TrustGet{Domain: domain, Issuer: v.Issuer, BundleSeq: v.BundleSeq, StatusSeq: v.StatusSeq})
+	}
+	for _, issuer := range p.cfg.Trust.Missing(domain) {
+		out = append(out, wire.TrustGet{Domain: domain, Issuer: issuer})
+	}
+	return out
 }
 
 // await waits, once the neighbours were asked, until is holds or no answer can come any more.

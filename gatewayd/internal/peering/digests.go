@@ -69,8 +69,8 @@ func (p *Peering) onBundle(ctx context.Context, gateway, domain string, raw []by
 	}
 	before := p.cfg.Trust.All()
 	changed, err := p.introduce(r, raw, b)
-	if changed && err != nil { // a dispute: neither is believed
-		p.distrusted(before)
+	if changed { // a dispute, of which neither is believed, or issuers that a domain names no more
+		p.Distrusted(before)
 	}
 	p.recordBundle(ctx, domain, b, changed, err)
 	if changed {

@@ -62,12 +62,14 @@ type Config struct {
 	// ([identity.Accepted.Root]); nil forgets it. KeptBundle is what was remembered. Both may be nil: for tests.
 	KeepBundle func(domain string, b *identity.Accepted)
 	KeptBundle func(domain string) (raw []byte, root [32]byte)
+	// KeepIssuer remembers over restarts the bundle of a further issuer of a domain that is trusted; nil forgets it.
+	KeepIssuer func(b *identity.Accepted)
 	// Statuses are the newest status lists; whoever makes our own applies them there and calls StatusChanged. nil checks no
 	// status: for tests.
 	Statuses *identity.Statuses
 	// OnStanding hears of agents whose state another domain's list has changed; nil ignores it. It may not block for long.
 	OnStanding func([]identity.Standing)
-	// OnDistrusted hears that a domain's bundle is believed no more: what runs with its agents ends. nil ignores it.
+	// OnDistrusted hears that the bundle of an issuer is believed no more: what runs with its agents ends. nil ignores it.
 	OnDistrusted func(*identity.Accepted)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
@@ -194,7 +196,7 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 		p.cfg.KeepPin(introduced, nil)
 		p.record(ctx, kindDropped, map[string]any{"domain": introduced})
 	}
-	p.distrusted(before)
+	p.Distrusted(before)
 	p.approveUnasked()
 	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
 		return err

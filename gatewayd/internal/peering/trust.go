@@ -11,14 +11,15 @@ import (
 	"agentgw/internal/identity"
 )
 
-// toldTo are the bundles that a neighbouring domain is told of: our own, and where its row says transit those of the peers
-// that the operator configured.
+// toldTo are the bundles that a neighbouring domain is told of: those of our own domain, and where its row says transit those of
+// the peers that the operator configured. A domain's trusted bundle comes before those that it vouches for.
 func (p *Peering) toldTo(domain string) []*identity.Accepted {
-	all := p.cfg.Trust.All()
-	r := p.row(domain)
-	return slices.DeleteFunc(slices.Clone(all), func(a *identity.Accepted) bool {
-		return a.Source != identity.Own && (r == nil || !r.Transit || a.Source != identity.Configured || a.Domain == domain)
-	})
+	all, r := p.cfg.Trust.All(), p.row(domain)
+	transit := func(of string) bool {
+		lead := p.cfg.Trust.Domain(of)
+		return r != nil && r.Transit && of != domain && lead != nil && lead.Source == identity.Configured
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(a *identity.Accepted) bool { return a.Domain != p.cfg.Domain && !transit(a.Domain) })
 }
 
 // statusesFor are the status lists that a neighbour is told of: those of the bundles that it is told of.
@@ -40,8 +41,8 @@ func (p *Peering) onTrustGet(_, domain string, get *wire.TrustGet) (bundles, sta
 			continue
 		}
 		have := *get
-		if have.Issuer != a.Issuer { // of this issuer it holds nothing
-			have.BundleSeq, have.StatusSeq = 0, 0
+		if have.Issuer != "" && have.Issuer != a.Issuer { // each is asked for by itself
+			continue
 		}
 		if a.Seq > have.BundleSeq {
 			bundles = append(bundles, a.Raw)
@@ -65,12 +66,17 @@ func (p *Peering) held(a *identity.Accepted) wire.TrustVersion {
 	return v
 }
 
-// trustTold is what a neighbour hears of what is held here: of its own issuer, and of ours.
+// trustTold is what a neighbour hears of what is held here: of its own issuers, and of ours.
 func (p *Peering) trustTold(domain string) (out []wire.TrustVersion) {
-	if a := p.cfg.Trust.Domain(domain); a != nil {
-		out = append(out, p.held(a))
+	theirs, ours := p.cfg.Trust.Issuers(domain), p.cfg.Trust.Issuers(p.cfg.Domain)
+	for i := range max(len(theirs), len(ours)) { // both sides' first ones have a place in any case
+		for _, list := range [][]*identity.Accepted{theirs, ours} {
+			if i < len(list) && len(out) < wire.MaxTrust {
+				out = append(out, p.held(list[i]))
+			}
+		}
 	}
-	return append(out, p.held(p.cfg.Trust.Own()))
+	return out
 }
 
 // HoldsOfOurs is what a neighbouring domain said last that it holds of our own issuer.
@@ -87,8 +93,9 @@ func (p *Peering) HoldsOfOurs(domain string) (wire.TrustVersion, bool) {
 
 // onTrustHeld asks a neighbour for what it has newer of its own, and remembers what it holds of ours.
 func (p *Peering) onTrustHeld(gateway, domain string, held []wire.TrustVersion) {
-	theirs, own := p.cfg.Trust.Domain(domain), p.cfg.Trust.Own()
+	own := p.cfg.Trust.Own()
 	for _, v := range held {
+		theirs := p.cfg.Trust.Issuer(v.Issuer)
 		switch {
 		case v.Issuer == own.Issuer:
 			p.mu.Lock()
@@ -96,7 +103,7 @@ func (p *Peering) onTrustHeld(gateway, domain string, held []wire.TrustVersion) 
 				p.heldOfOurs[gateway] = v
 			}
 			p.mu.Unlock()
-		case theirs != nil && v.Issuer == theirs.Issuer:
+		case theirs != nil && theirs.Domain == domain:
 			if have := p.held(theirs); v.BundleSeq > have.BundleSeq || p.cfg.Statuses != nil && v.StatusSeq > have.StatusSeq {
 				p.askAround(p.ctx, domain)
 			}
@@ -236,14 +243,24 @@ func (p *Peering) upLinks() (out []*link) {
 	return out
 }
 
-// distrusted forgets what is known of domains whose bundles were believed before and are not now.
-func (p *Peering) distrusted(before []*identity.Accepted) {
+// Distrusted forgets what is known of issuers whose bundles were believed before and are not now.
+func (p *Peering) Distrusted(before []*identity.Accepted) {
 	if p.cfg.Statuses != nil {
 		p.cfg.Statuses.Forget()
 	}
 	for _, b := range before {
-		if p.cfg.OnDistrusted != nil && p.cfg.Trust.Domain(b.Domain) == nil {
+		if p.cfg.OnDistrusted != nil && p.cfg.Trust.Issuer(b.Issuer) == nil {
 			p.cfg.OnDistrusted(b)
+		}
+	}
+	select {
+	case <-p.ready:
+	default:
+		return
+	}
+	for _, l := range p.upLinks() {
+		if p.cfg.Trust.Of(l.gateway) == nil {
+			p.node.Expel(l.gateway, frame.TrustDenied, "its issuer is trusted no more")
 		}
 	}
 }

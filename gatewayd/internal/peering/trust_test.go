@@ -345,20 +345,20 @@ func TestQuestionsAboutUnknownDomainsAreBounded(t *testing.T) {
 	a, now := newAsked(), time.Now()
 	n := 0
 	for i := range 10 * maxAsked {
-		if ask, _ := a.begin(fmt.Sprintf("x%d.example", i), false, now); ask {
+		if ask, _ := a.begin(fmt.Sprintf("x%d.example", i), 1, false, now); ask {
 			n++
 		}
 	}
 	if n > 20 || len(a.at) > maxAsked {
 		t.Errorf("%d questions at once, %d remembered", n, len(a.at))
 	}
-	if ask, _ := a.begin("known.example", true, now); !ask {
+	if ask, _ := a.begin("known.example", 1, true, now); !ask {
 		t.Error("a trusted domain is not asked for")
 	}
-	if ask, until := a.begin("known.example", true, now.Add(time.Second)); ask || !until.Before(now.Add(time.Second)) {
+	if ask, until := a.begin("known.example", 1, true, now.Add(time.Second)); ask || !until.Before(now.Add(time.Second)) {
 		t.Error("asked twice, or awaited too long")
 	}
-	if ask, _ := a.begin("known.example", true, now.Add(refreshEvery)); !ask {
+	if ask, _ := a.begin("known.example", 1, true, now.Add(refreshEvery)); !ask {
 		t.Error("not asked again")
 	}
 }

@@ -230,7 +230,7 @@ func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, gr
 	if e.Provenance.SPKI != agent.SPKI { // re-keyed since the handshake
 		return e, nil, frame.Errorf(frame.IdentityMismatch, "its key is not the one it is registered with any more")
 	}
-	grant, err = arp.OpenGrant(m.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, now)
+	grant, err = arp.OpenGrant(m.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer(), now)
 	if err != nil {
 		return e, nil, err
 	}
@@ -246,13 +246,8 @@ func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, gr
 // maxSkew is how far two clocks may differ.
 const maxSkew = 120 * time.Second
 
-// issuer is the AIC that may grant for a domain: the issuer of its bundle.
-func (r *Registrar) issuer(domain string) string {
-	if b := r.cfg.Trust.Domain(domain); b != nil {
-		return b.Issuer
-	}
-	return ""
-}
+// issuer is the AIC of the AMC that grants for this gateway's agents.
+func (r *Registrar) issuer() string { return r.cfg.Trust.Own().Issuer }
 
 func (r *Registrar) detach(a *attachment) {
 	r.mu.Lock()

@@ -167,7 +167,7 @@ func (r *Registrar) enrol(ctx context.Context, peer [32]byte, from netip.Addr, r
 	if decided.Code == frame.Pending {
 		return &arp.Enrolled{Code: frame.Pending, PendingID: decided.PendingID, RetryAfterMS: decided.RetryAfterMS}, nil
 	}
-	grant, err := arp.OpenGrant(decided.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
+	grant, err := arp.OpenGrant(decided.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer(), time.Now())
 	if err != nil {
 		return nil, err
 	}

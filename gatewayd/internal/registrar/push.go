@@ -44,10 +44,11 @@ func (r *Registrar) Announce(m frame.Message) {
 
 // greet sends a newly attached agent what it lacks of its own domain's trust.
 func (r *Registrar) greet(a *attachment, held []arp.TrustHeld) {
-	own := r.cfg.Trust.Own()
-	seq, _ := r.cfg.Statuses.Held(own.Issuer)
-	newest := arp.TrustHeld{Issuer: own.Issuer, BundleSeq: own.Seq, StatusSeq: seq}
-	for _, m := range arp.Lacking(held, newest, own.Raw, r.cfg.Statuses.Raw(own.Issuer)) {
-		a.send(m)
+	for _, b := range r.cfg.Trust.Issuers(r.cfg.Domain) {
+		seq, _ := r.cfg.Statuses.Held(b.Issuer)
+		newest := arp.TrustHeld{Issuer: b.Issuer, BundleSeq: b.Seq, StatusSeq: seq}
+		for _, m := range arp.Lacking(held, newest, b.Raw, r.cfg.Statuses.Raw(b.Issuer)) {
+			a.send(m)
+		}
 	}
 }

@@ -91,7 +91,7 @@ func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft 
 	if err != nil {
 		return nil, err
 	}
-	grant, err := arp.OpenGrant(decided.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
+	grant, err := arp.OpenGrant(decided.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer(), time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ type Admitter interface {
 
 // Gateways is the AMC as gateways on other hosts see it.
 type Gateways interface {
-	// Serve runs the connection of a gateway that the handshake has verified, until it ends.
+	// Serve runs the connection of a gateway or of another AMC that the handshake has verified, until it ends.
 	Serve(ctx context.Context, c *endpoint.Conn, gateway string)
 	// EnrolGateway admits a gateway that joins the domain.
 	EnrolGateway(ctx context.Context, peer [32]byte, from netip.Addr, m *arp.Enrol) (*arp.Enrolled, error)
@@ -168,11 +168,14 @@ func (r *Registrar) verify(cs tls.ConnectionState) error {
 }
 
 func (r *Registrar) role(p identity.Peer) error {
-	if p.Bundle.Source != identity.Own {
+	if p.Domain != r.cfg.Domain {
 		return frame.Errorf(frame.IdentityMismatch, "%s is of the domain %s: only agents of %s may speak %s here", p.AIC, p.Domain, r.cfg.Domain, frame.ALPNControl)
 	}
-	if r.isGateway(p) {
+	if r.isMember(p.Bundle, p.AIC) {
 		return r.cfg.Statuses.Check(string(p.AIC), p.Serial)
+	}
+	if p.Bundle.Source != identity.Own {
+		return frame.Errorf(frame.IdentityMismatch, "%s is an agent of another AMC of the domain, %s: it attaches at a gateway of that one", p.AIC, p.Bundle.Issuer)
 	}
 	e, ok := r.cfg.Directory.Get(string(p.AIC))
 	switch {
@@ -186,9 +189,10 @@ func (r *Registrar) role(p identity.Peer) error {
 	return r.cfg.Statuses.Check(string(p.AIC), p.Serial)
 }
 
-// isGateway says whether a verified peer is a gateway of this domain, and this process its AMC.
-func (r *Registrar) isGateway(p identity.Peer) bool {
-	return r.cfg.Gateways != nil && p.AIC != r.cfg.Gateway && p.Bundle.IsGateway(string(p.AIC))
+// isMember says whether a verified peer of this domain, where this process is an AMC, is a gateway or another AMC.
+func (r *Registrar) isMember(b *identity.Accepted, id aic.AIC) bool {
+	other := b.Source != identity.Own && b.Issuer == string(id) // one that speaks in its own name, with no gateway beside it
+	return r.cfg.Gateways != nil && id != r.cfg.Gateway && (other || b.IsGateway(string(id)))
 }
 
 func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
@@ -201,7 +205,7 @@ func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
 	if err != nil { // the handshake verified it
 		return
 	}
-	if r.cfg.Gateways != nil && r.cfg.Trust.Own().IsGateway(string(id)) {
+	if b := r.cfg.Trust.Of(string(id)); b != nil && r.isMember(b, id) {
 		r.cfg.Gateways.Serve(ctx, c, string(id))
 		return
 	}

@@ -119,7 +119,7 @@ const noteTries = 4
 // certificate of the old key void already.
 func (r *Registrar) noteRenewal(ctx context.Context, e directory.Entry, proved, spki [32]byte, issued *arp.Credential) error {
 	id := e.AIC
-	grant, grantErr := arp.OpenGrant(issued.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer, time.Now())
+	grant, grantErr := arp.OpenGrant(issued.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer(), time.Now())
 	for range noteTries {
 		e.Provenance.CertSHA256, e.Provenance.SPKI = sum(issued.Chain[0]), spki
 		if grantErr == nil {

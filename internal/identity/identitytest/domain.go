@@ -69,6 +69,19 @@ func (d *Domain) SignBundle(t testing.TB, b *identity.Bundle) []byte {
 	return raw
 }
 
+// Names makes the domain's next bundle: it names these as the other issuers of the domain.
+func (d *Domain) Names(t testing.TB, others ...*Domain) {
+	t.Helper()
+	next := *d.Bundle
+	next.Seq++
+	next.Siblings = nil
+	for _, o := range others {
+		signer := sha256.Sum256(o.Sign[identity.UseBundle].Public())
+		next.Siblings = append(next.Siblings, identity.Sibling{Issuer: string(o.Issuer), Signer: signer[:]})
+	}
+	d.Bundle, d.Raw = &next, d.SignBundle(t, &next)
+}
+
 // Status signs a status list of the domain that counts for a quarter of an hour from now.
 func (d *Domain) Status(t testing.TB, seq uint64, now time.Time, entries ...identity.StatusEntry) []byte {
 	t.Helper()
