@@ -89,12 +89,11 @@ func (t *Trust) Own() *Accepted { return t.All()[0] }
 
 // Of is the bundle that owns an AIC, nil when none does.
 func (t *Trust) Of(id string) *Accepted {
-	for _, a := range t.All() {
-		if a.Owns(id) {
-			return a
-		}
+	parsed, err := aic.Parse(id)
+	if err != nil {
+		return nil
 	}
-	return nil
+	return t.OwnerOf(parsed.ARSPKey())
 }
 
 // DomainOf is the domain of an AIC, "" when no accepted bundle owns it.

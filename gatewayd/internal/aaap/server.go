@@ -119,7 +119,10 @@ func (s *Server) Serve(ctx context.Context, c *endpoint.Conn, gateway string) {
 }
 
 // isSibling says whether a peer is another AMC's: the handshake let it in because its bundle is the own domain's.
-func (s *Server) isSibling(id string) bool { return s.cfg.Trust.Of(id) != s.cfg.Trust.Own() }
+func (s *Server) isSibling(id string) bool {
+	b := s.cfg.Trust.Of(id)
+	return b == nil || b.Source != identity.Own
+}
 
 // standing says whether the gateway of a connection is in good standing now.
 func (s *Server) standing(c *endpoint.Conn, gateway string) error {

@@ -248,8 +248,12 @@ func (p *Peering) Distrusted(before []*identity.Accepted) {
 	if p.cfg.Statuses != nil {
 		p.cfg.Statuses.Forget()
 	}
+	trusted := map[string]bool{}
+	for _, b := range p.cfg.Trust.All() {
+		trusted[b.Issuer] = true
+	}
 	for _, b := range before {
-		if p.cfg.OnDistrusted != nil && p.cfg.Trust.Issuer(b.Issuer) == nil {
+		if p.cfg.OnDistrusted != nil && !trusted[b.Issuer] {
 			p.cfg.OnDistrusted(b)
 		}
 	}
