@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -135,34 +136,47 @@ func TestDeregisteredAgentIsGone(t *testing.T) {
 	}
 }
 
-// While a new enrolment under its name waits, the agent of before writes nothing into the folder that is the new one's.
+// While a new enrolment under its name waits, the agent of before has its folder; once it has ended, it writes nothing into the folder that
+// is the new one's.
 func TestAgentOfBeforeLeavesTheFolderAlone(t *testing.T) {
 	c := newCounter(t)
 	a, o, _ := serving(t, c)
 	ag := a.list()[0]
 	dir := agentDir(a.cfg.StateDir, "pharmacy")
-	o.Replace, o.Wait = true, 0 // it stays pending
-	if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.Pending {
-		t.Fatal(err)
-	}
 	key, err := identity.NewLeafKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, err := range map[string]error{
-		"a renewal": ag.cred.keep(dir)(attach.Renewal{Key: key, Chain: ag.cred.certificate.Certificate}),
-		"a re-key":  ag.cred.keepNext(dir)(key),
-		"a bundle":  ag.cred.keepBundle(dir)([]byte{1}),
-	} {
-		if err == nil {
-			t.Errorf("%s was kept", name)
-		}
+	writes := map[string]func() error{
+		"a renewal": func() error {
+			return ag.cred.keep(dir)(attach.Renewal{Key: key, Chain: ag.cred.certificate.Certificate})
+		},
+		"a re-key": func() error { return ag.cred.keepNext(dir)(key) },
+		"a bundle": func() error { return ag.cred.keepBundle(dir)(c.domain.Raw) },
 	}
-	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 1 || files[0].Name() != fileKey {
-		t.Errorf("the folder has %v, %v", files, err)
+	o.Replace, o.Wait = true, 0 // it stays pending
+	if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.Pending {
+		t.Fatal(err)
 	}
 	if err := a.Reload(t.Context()); err != nil || a.list()[0] != ag {
-		t.Errorf("the agent of before does not go on: %v", err)
+		t.Fatalf("the agent of before does not go on: %v", err)
+	}
+	for name, write := range writes {
+		if err := write(); err != nil {
+			t.Errorf("%s while the new enrolment waits: %v", name, err)
+		}
+	}
+	o.Wait = 10 * time.Second
+	if _, err := Enrol(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, dir)
+	for name, write := range writes {
+		if write() == nil {
+			t.Errorf("%s was kept in the new one's folder", name)
+		}
+	}
+	if after := tree(t, dir); !slices.Equal(before, after) {
+		t.Errorf("the folder had %v and has %v", before, after)
 	}
 }
