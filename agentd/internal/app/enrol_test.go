@@ -417,3 +417,34 @@ func TestRelativeArguments(t *testing.T) {
 		t.Errorf("written %q, told %q", rows[0].Stdio.Command, done.Command)
 	}
 }
+
+// What an operator has denied is told, and is asked anew by the next enrolment: as another request, with another key.
+func TestDeniedRequestIsAskedAnew(t *testing.T) {
+	c := newCounter(t)
+	o := c.options(t.TempDir())
+	o.Wait = 0
+	file := filepath.Join(agentDir(filepath.Join(o.Dir, "state"), o.Name)+stagingEnding, fileKey)
+	waits := func() string {
+		t.Helper()
+		if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.Pending {
+			t.Fatal(err)
+		}
+		key, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(key)
+	}
+	first := waits()
+	if again := waits(); again != first {
+		t.Error("asking again about it is another request")
+	}
+	c.refuse.Store(int32(frame.PolicyDenied))
+	if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.PolicyDenied {
+		t.Fatal(err)
+	}
+	c.refuse.Store(0)
+	if anew := waits(); anew == first {
+		t.Error("it asks about what was denied")
+	}
+}
