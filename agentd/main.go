@@ -190,10 +190,11 @@ func (o *options) agentVerb(use, short, path, done string, in *local.AgentReques
 				return err
 			}
 			in.Agent = o.agent
-			if err := c.Call(cmd.Context(), path, in, &local.None{}); err != nil {
+			var out local.AgentAnswer
+			if err := c.Call(cmd.Context(), path, in, &out); err != nil {
 				return err
 			}
-			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "agent %s %s\n", or(in.Agent, "of this daemon"), done) })
+			return o.Print(cmd.OutOrStdout(), out, func(w io.Writer) { fmt.Fprintf(w, "agent %s (%s) %s\n", out.Agent, out.AIC, done) })
 		},
 	}
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,8 +114,8 @@ func TestDeregisteredAgentIsGone(t *testing.T) {
 	c := newCounter(t)
 	a, o, file := serving(t, c)
 	pid, ag := program(t, file), a.list()[0]
-	if err := a.Deregister(t.Context(), local.AgentRequest{Agent: "pharmacy"}); err != nil {
-		t.Fatal(err)
+	if done, err := a.Deregister(t.Context(), local.AgentRequest{}); err != nil || done.Agent != "pharmacy" || done.AIC != ag.cred.AIC {
+		t.Fatal(done, err)
 	}
 	if s := a.Status(); len(s.Agents) != 0 {
 		t.Errorf("it still serves %+v", s.Agents)
@@ -178,5 +179,32 @@ func TestAgentOfBeforeLeavesTheFolderAlone(t *testing.T) {
 	}
 	if after := tree(t, dir); !slices.Equal(before, after) {
 		t.Errorf("the folder had %v and has %v", before, after)
+	}
+}
+
+// onceHandler is a log that fails the test when a key is given to its lines twice.
+type onceHandler struct {
+	slog.Handler
+	t    *testing.T
+	keys []string
+}
+
+func (h onceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	for _, a := range attrs {
+		if slices.Contains(h.keys, a.Key) {
+			h.t.Errorf("%s stands twice in the lines of a log: %s", a.Key, a)
+		}
+		h.keys = append(slices.Clone(h.keys), a.Key)
+	}
+	return h
+}
+
+// A line of the log says once which agent it is about.
+func TestLogNamesAnAgentOnce(t *testing.T) {
+	a, _, _ := serving(t, newCounter(t))
+	ag := a.list()[0]
+	log := slog.New(onceHandler{slog.DiscardHandler, t, nil})
+	if _, err := newAgent(ag.cfg, ag.cred, a.cfg.StateDir, a.ep, a.db, a.listening, a.record, log); err != nil {
+		t.Fatal(err)
 	}
 }
