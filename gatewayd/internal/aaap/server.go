@@ -47,8 +47,9 @@ type ServerConfig struct {
 type Server struct {
 	cfg ServerConfig
 
-	mu    sync.Mutex // guards links
+	mu    sync.Mutex // guards links and paces
 	links map[string]*member
+	paces map[string]*pace
 }
 
 // member is an attached gateway.
@@ -60,7 +61,9 @@ type member struct {
 }
 
 // NewServer makes a server.
-func NewServer(cfg ServerConfig) *Server { return &Server{cfg: cfg, links: map[string]*member{}} }
+func NewServer(cfg ServerConfig) *Server {
+	return &Server{cfg: cfg, links: map[string]*member{}, paces: map[string]*pace{}}
+}
 
 // Member is an attached gateway, for enrolment tokens and for the operator.
 type Member struct {
@@ -105,6 +108,11 @@ func (l *member) send(m frame.Message) {
 
 // Serve runs the connection of a gateway that the handshake has verified, until it ends.
 func (s *Server) Serve(ctx context.Context, c *endpoint.Conn, gateway string) {
+	if err := allow(s.paceOf(gateway).connects, s.cfg.Now(), "connects"); err != nil {
+		s.cfg.Log.Warn("gateway is not served", "gateway", gateway, "err", err)
+		c.Close(frame.RateLimited, frame.Text(err))
+		return
+	}
 	expired := time.AfterFunc(time.Until(c.PeerLeaf().NotAfter)+identity.NotBeforeSlack, func() { c.Close(frame.CertStatus, "certificate expired") })
 	defer expired.Stop()
 	c.Serve(ctx, endpoint.Handlers{
@@ -282,6 +290,9 @@ func (s *Server) answer(ctx context.Context, t frame.Type, payload []byte, gatew
 		}
 		if m.AIC != gateway || m.Kind != arp.DraftGateway {
 			return nil, frame.Errorf(frame.ReqInvalid, "an AMC takes a gateway's own keys, and no other draft")
+		}
+		if err := allow(s.paceOf(gateway).keys, s.cfg.Now(), "changes its keys"); err != nil {
+			return nil, err
 		}
 		return s.putKeys(ctx, aic.AIC(gateway), m.ACS)
 	}

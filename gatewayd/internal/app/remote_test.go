@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -408,5 +409,48 @@ func TestAMCAloneTakesNoPeers(t *testing.T) {
 	}
 	if err := center.app.ReloadPeers(t.Context()); !errors.Is(err, errNoPeers) {
 		t.Error("reload:", err)
+	}
+}
+
+// A gateway that changes its keys, or connects, without end is told to wait, and what it has goes on.
+func TestAMCBoundsTheHurryOfAGateway(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	var keys []arp.GatewayKey
+	for _, k := range g.app.trust.Own().Keys {
+		if k.Owner == string(g.app.home.gateway) {
+			keys = append(keys, arp.GatewayKey{Use: uint8(k.Use), Public: k.Public, NotBefore: k.NotBefore, NotAfter: k.NotAfter})
+		}
+	}
+	var err error
+	done := 0
+	for ; done < 100 && err == nil; done++ {
+		_, err = g.app.remote.PutKeys(t.Context(), keys)
+	}
+	if done < 10 || frame.CodeOf(err) != frame.RateLimited || !strings.Contains(err.Error(), "try again in") {
+		t.Errorf("after %d changes of keys: %v", done, err)
+	}
+	if ok, why := g.app.remote.Attached(); !ok {
+		t.Errorf("it is not attached any more: %v", why)
+	}
+	refused := 0
+	for range 40 {
+		c, err := g.ep.Dial(t.Context(), center.cfg.Listen, frame.ALPNControl, "", endpoint.Credentials{
+			Certificate: g.app.home.current(), Verify: g.app.trust.Verify(x509.ExtKeyUsageServerAuth, g.app.remote.Role),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-c.Context().Done():
+			if frame.CodeOf(c.Err()) == frame.RateLimited {
+				refused++
+			}
+		case <-time.After(50 * time.Millisecond):
+			c.Close(frame.OK, "")
+		}
+	}
+	if refused == 0 {
+		t.Error("40 connections at once are served")
 	}
 }
