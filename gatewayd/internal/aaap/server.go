@@ -300,7 +300,7 @@ func (s *Server) answer(ctx context.Context, t frame.Type, payload []byte, gatew
 }
 
 func (s *Server) putKeys(ctx context.Context, gateway aic.AIC, raw []byte) (*arp.ACSState, error) {
-	draft, err := s.parseDraft(raw)
+	draft, err := s.parseDraft(raw, arp.KeyProof{Owner: string(gateway)})
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +322,7 @@ func (s *Server) EnrolGateway(ctx context.Context, peer [32]byte, from netip.Add
 	if spki, err := identity.SPKIHash(csr.PublicKey); err != nil || spki != peer {
 		return nil, frame.Errorf(frame.Binding, "the certificate request is for another key than the connection's")
 	}
-	draft, err := s.parseDraft(m.Draft)
+	draft, err := s.parseDraft(m.Draft, arp.KeyProof{SPKI: peer[:]})
 	if err != nil {
 		return nil, err
 	}
@@ -390,7 +390,9 @@ func (s *Server) RenewLate(ctx context.Context, proved [32]byte, m *arp.Renew) (
 	return s.cfg.AMC.IssueLate(ctx, m)
 }
 
-func (s *Server) parseDraft(raw []byte) (*arp.GatewayDraft, error) {
+// parseDraft reads a draft of the gateway that by names. Each of its keys is proved, but for those that it has in the bundle already: of one
+// that was replaced nobody has the private half any more.
+func (s *Server) parseDraft(raw []byte, by arp.KeyProof) (*arp.GatewayDraft, error) {
 	d := new(arp.GatewayDraft)
 	if err := frame.Unmarshal(raw, d); err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "draft of a gateway: %w", err)
@@ -407,8 +409,22 @@ func (s *Server) parseDraft(raw []byte) (*arp.GatewayDraft, error) {
 		if len(k.Public) != ed25519.PublicKeySize || k.NotAfter <= k.NotBefore || time.Unix(int64(k.NotAfter), 0).After(now.Add(maxKeyLife)) {
 			return nil, frame.Errorf(frame.ReqInvalid, "a key of use %d is not Ed25519, or lives longer than %s", k.Use, maxKeyLife)
 		}
+		if len(k.Proof) == 0 && s.proved(by.Owner, k) {
+			continue
+		}
+		by.Use = k.Use
+		if err := k.Proves(by); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
+}
+
+// proved says whether the bundle names a key as a gateway's for this use: it was proved when it came.
+func (s *Server) proved(owner string, k arp.GatewayKey) bool {
+	return slices.ContainsFunc(s.cfg.Trust.Own().Keys, func(held identity.BundleKey) bool {
+		return held.Owner == owner && uint8(held.Use) == k.Use && slices.Equal(held.Public, k.Public)
+	})
 }
 
 func bundleKeys(owner aic.AIC, d *arp.GatewayDraft) []identity.BundleKey {

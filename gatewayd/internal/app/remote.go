@@ -111,11 +111,9 @@ func (a *app) turnRemote(ctx context.Context, at time.Time, force bool) error {
 	if err != nil || !changed {
 		return err
 	}
-	var keys []arp.GatewayKey
-	for _, k := range b.Keys {
-		if k.Owner == string(a.home.gateway) {
-			keys = append(keys, arp.GatewayKey{Use: uint8(k.Use), Public: k.Public, NotBefore: k.NotBefore, NotAfter: k.NotAfter})
-		}
+	keys, err := a.home.keys.shown(&b)
+	if err != nil {
+		return err
 	}
 	ask, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
