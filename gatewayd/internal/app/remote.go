@@ -29,7 +29,7 @@ func (a *app) joinAMC() {
 		},
 		Log: a.log,
 	})
-	a.center = a.remote
+	a.center = center{a.remote, a}
 }
 
 // takeBundle takes the next bundle of the own domain from its AMC.
@@ -159,6 +159,7 @@ func (a *app) renewRemote(ctx context.Context, at time.Time) error {
 func (a *app) lift(ctx context.Context) {
 	for _, l := range a.registry.List() {
 		if l.State == directory.Suspended && a.statuses.Of(l.AIC) == identity.Good {
+			a.mirrorStanding(ctx, identity.Standing{AIC: l.AIC, State: identity.Good})
 			if err := a.registry.SetState(ctx, l.AIC, directory.Active, now()); err != nil {
 				a.log.Error("directory does not follow the status list", "aic", l.AIC, "err", err)
 			}
