@@ -15,13 +15,20 @@ const (
 	keysEvery    = 10 * time.Second
 	connectBurst = 30
 	connectEvery = 2 * time.Second
+	complainAt   = time.Minute // once in so long; a flood of connections shall not be a flood of lines
 )
 
 // pace bounds one gateway.
-type pace struct{ keys, connects *rate.Limiter }
+type pace struct {
+	keys, connects *rate.Limiter
+	complaint      rate.Sometimes
+}
 
 func newPace() *pace {
-	return &pace{rate.NewLimiter(rate.Every(keysEvery), keysBurst), rate.NewLimiter(rate.Every(connectEvery), connectBurst)}
+	return &pace{
+		keys: rate.NewLimiter(rate.Every(keysEvery), keysBurst), connects: rate.NewLimiter(rate.Every(connectEvery), connectBurst),
+		complaint: rate.Sometimes{Interval: complainAt},
+	}
 }
 
 // allow takes one turn, or says when there is one again. what is done too often, burst and every its bounds.

@@ -108,8 +108,9 @@ func (l *member) send(m frame.Message) {
 
 // Serve runs the connection of a gateway that the handshake has verified, until it ends.
 func (s *Server) Serve(ctx context.Context, c *endpoint.Conn, gateway string) {
-	if err := allow(s.paceOf(gateway).connects, s.cfg.Now(), "connects"); err != nil {
-		s.cfg.Log.Warn("gateway is not served", "gateway", gateway, "err", err)
+	p := s.paceOf(gateway)
+	if err := allow(p.connects, s.cfg.Now(), "connects"); err != nil {
+		p.complaint.Do(func() { s.cfg.Log.Warn("gateway is not served", "gateway", gateway, "err", err) })
 		c.Close(frame.RateLimited, frame.Text(err))
 		return
 	}
