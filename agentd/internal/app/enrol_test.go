@@ -391,24 +391,24 @@ func TestEnrolmentCutShortIsFinished(t *testing.T) {
 func TestRelativeArguments(t *testing.T) {
 	c := newCounter(t)
 	o := c.options(t.TempDir())
-	work := filepath.Join(o.Dir, "work")
-	if err := os.Mkdir(work, 0o755); err != nil {
+	src := filepath.Join(o.Dir, "src")
+	if err := os.Mkdir(src, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(work, "agent.py"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(src, "agent.py"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(work)
+	t.Chdir(src)
 	o.Program, o.Args = "sh", []string{"./missing.py"}
 	if _, err := Enrol(t.Context(), o); daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "absolute path") || c.asked.Load() != 0 {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	o.Args = []string{"agent.py", "../work/agent.py", "medicine", "--fast", "/x/y", "text/plain"}
+	o.Args = []string{"agent.py", "../src/agent.py", "medicine", "--fast", "/x/y", "text/plain"}
 	done, err := Enrol(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := filepath.Join(work, "agent.py")
+	script := filepath.Join(src, "agent.py")
 	rows, err := config.LoadLocalAgents(filepath.Join(o.Dir, "agents.d"))
 	if err != nil {
 		t.Fatal(err)
