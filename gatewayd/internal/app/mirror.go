@@ -48,7 +48,7 @@ func (a *app) mirrorReKey(ctx context.Context, gateway string, m *arp.Renew, don
 	if e.Provenance.SPKI == spki {
 		return nil
 	}
-	grant, err := arp.OpenGrant(done.Grant, a.trust.Keys(identity.UseGrant), func(string) string { return a.trust.Own().Issuer }, now())
+	grant, err := arp.OpenGrant(done.Grant, a.trust.Keys(identity.UseGrant), a.trust.Own().Issuer, now())
 	if err != nil {
 		return err
 	}
