@@ -18,8 +18,6 @@ func (s *Session) message(ev Message, now time.Time) ([]Effect, error) {
 	case s.state == Closing && !ev.Opens: // the result of what still runs
 		s.lastUsed, s.lastSent = now, now
 		return nil, nil
-	case (s.state == Lost || s.state == Resuming) && !ev.Opens: // the result of what still runs on the connection that is left
-		return nil, nil
 	case s.state >= Lost:
 		return nil, frame.Errorf(frame.SessionUnknown, "session is %v", s.state)
 	default:
