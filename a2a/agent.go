@@ -262,7 +262,8 @@ func (a *Agent) capBound(sat token.SAT) error {
 	return a.cfg.CapBound(sat.Cap)
 }
 
-func (a *Agent) mayInit(aic string) bool {
+// mayInit is an error (0F) where a peer asks too often; an update with a SAT counts as a SESSION_INIT.
+func (a *Agent) mayInit(aic string) error {
 	a.mu.Lock()
 	l, ok := a.rates.Get(aic)
 	if !ok {
@@ -270,17 +271,15 @@ func (a *Agent) mayInit(aic string) bool {
 		a.rates.Add(aic, l)
 	}
 	a.mu.Unlock()
-	return l.Allow()
+	if !l.Allow() {
+		return frame.Errorf(frame.RateLimited, "more than %d SESSION_INIT a second", initRate)
+	}
+	return nil
 }
-
-var errInitRate = frame.Errorf(frame.RateLimited, "more than %d SESSION_INIT a second", initRate)
 
 // checkSAT runs the target's checks on the SAT of a SESSION_INIT, or of an update as if it were one, in the order of the specification;
 // it keeps no state.
 func (a *Agent) checkSAT(m *wire.SessionInit, remote session.Remote) (token.SAT, token.Presented, error) {
-	if !a.mayInit(remote.AIC) {
-		return token.SAT{}, token.Presented{}, errInitRate
-	}
 	sat, p, err := session.CheckInitToken(m, a.cfg.AIC, remote, a.cfg.Keys, a.cfg.DomainOf, time.Now())
 	if err != nil {
 		return sat, p, err

@@ -486,7 +486,10 @@ func (a *Agent) answer(conn *endpoint.Conn, use *usage, control *endpoint.Stream
 	if init.Resume != nil {
 		admit = a.takeOver
 	}
-	s, err := admit(l, init, remote)
+	var s *Session
+	if err = a.mayInit(remote.AIC); err == nil {
+		s, err = admit(l, init, remote)
+	}
 	if err != nil {
 		a.log.Warn("session_refused", "peer", remote.AIC, "sid", init.Sid, "resume", init.Resume != nil, "err", err)
 		a.reject(control, init.Sid, session.RejectCode(frame.CodeOf(err), a.isHome(remote.AIC)))

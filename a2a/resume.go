@@ -32,7 +32,8 @@ type Route struct {
 	// Certificate is this agent's current one, asked anew at each dial.
 	Certificate func() tls.Certificate
 	// NewSAT asks this agent's gateway for another token of a session that runs, under this agent's current key, and says where the
-	// target is now. It is asked when either key has changed. May be nil: such a session ends with its connection.
+	// target is now. It is asked when either key has changed, and when the session would end in the middle of an exchange. May be nil:
+	// such a session ends at its time, and with the keys that it began under.
 	NewSAT func(ctx context.Context, sid wire.ID, capID string) (sat []byte, addrs []string, err error)
 }
 
@@ -62,14 +63,20 @@ type resumer struct {
 	links sync.WaitGroup // that it has resumed on
 }
 
-// stayConnected resumes the session whenever its connection is lost, or bound to a key that is this agent's no more.
+// stayConnected resumes the session whenever its connection is lost, or bound to a key that is this agent's no more, and renews it where
+// it would end too early.
 func (s *Session) stayConnected() {
 	r := &resumer{Session: s, addrs: s.route.Addrs}
 	defer r.links.Wait()
+	look := time.NewTimer(time.Hour)
+	defer look.Stop()
 	for {
+		look.Reset(r.untilRenewal(time.Now()))
 		select {
 		case <-s.wake:
 			r.reconnect()
+		case <-look.C:
+			r.renew(time.Now())
 		case <-s.life.Done():
 			return
 		}
@@ -237,7 +244,6 @@ func (r *resumer) answerOn(ctx context.Context, l *link) error {
 func (a *Agent) takeOver(l *link, init *wire.SessionInit, remote session.Remote) (*Session, error) {
 	s := a.find(init.Sid)
 	if s == nil || s.leader {
-		a.mayInit(remote.AIC) // a guess counts as a SESSION_INIT too
 		return nil, frame.Errorf(frame.SessionUnknown, "no session of the sid is kept here")
 	}
 	var sat token.SAT
@@ -268,11 +274,8 @@ func (a *Agent) takeOver(l *link, init *wire.SessionInit, remote session.Remote)
 	return s, nil
 }
 
-// checkKept repeats the checks of INIT that hold without a SAT: rate, capability, standing.
+// checkKept repeats the checks of INIT that hold without a SAT: capability and standing.
 func (a *Agent) checkKept(s *Session, remote session.Remote) error {
-	if !a.mayInit(remote.AIC) {
-		return errInitRate
-	}
 	s.mu.Lock()
 	scope := s.machine.Scope
 	s.mu.Unlock()

@@ -99,6 +99,13 @@ func TestCase36ConnectionLostMidContext(t *testing.T) {
 		"the work ends after the resume": func(n *net2, w *worker, s *Session) {
 			n.reach(s, session.Established)
 			time.Sleep(time.Second)
+			for _, x := range []*Session{s, n.atTarget()} { // the exchange of the old connection counts no more
+				x.mu.Lock()
+				if got := x.machine.Running(); got != 1 {
+					n.t.Errorf("%d exchanges run", got)
+				}
+				x.mu.Unlock()
+			}
 			w.finish <- struct{}{}
 		},
 		"the work ends while there is no connection": func(n *net2, w *worker, s *Session) {
@@ -117,10 +124,14 @@ func TestCase36ConnectionLostMidContext(t *testing.T) {
 				got := n.deliver(s)
 				<-w.started
 				before := s.conn()
+				left := s.linkOn(before)
 				before.Close(frame.OK, "")
 				n.reach(s, session.Lost)
 				finish(n, w, s)
 				d := <-got
+				if err := s.received(left, &wire.SessionTerminate{Sid: s.sid}); err != errLeft || s.Info().State != session.Established {
+					t.Errorf("a frame of the old connection: %v, %v", err, s.Info().State)
+				}
 				if d.err != nil || w.calls.Load() != 1 {
 					t.Errorf("%v, worked %d times", d.err, w.calls.Load())
 				}
@@ -445,13 +456,20 @@ type gateway struct {
 	n     *net2
 	fail  atomic.Int32
 	asked atomic.Int32
+	life  uint64 // of the sessions, seconds; 0 for the default
 }
 
 func (g *gateway) newSAT(_ context.Context, sid wire.ID, capID string) ([]byte, []string, error) {
 	if g.asked.Add(1) <= g.fail.Load() {
 		return nil, nil, frame.Errorf(frame.UpstreamFailed, "no gateway")
 	}
-	return g.n.offered(func(s *token.SAT) { g.n.same(sid)(s); s.Cap = capID }), g.n.route().addrs, nil
+	return g.n.offered(func(s *token.SAT) {
+		g.n.same(sid)(s)
+		s.Cap = capID
+		if g.life > 0 {
+			s.SessExp = s.Issued + g.life
+		}
+	}), g.n.route().addrs, nil
 }
 
 // mustOpenRenewable opens a session that has a gateway to ask for new SATs.

@@ -101,6 +101,9 @@ func (s *Session) checkUpdate(raw []byte) {
 }
 
 func (a *Agent) admitUpdate(s *Session, raw []byte) (*session.Grant, error) {
+	if err := a.mayInit(s.peer); err != nil {
+		return nil, err
+	}
 	remote := session.Remote{AIC: s.peer, SPKI: s.binding().peer}
 	as := &wire.SessionInit{Sid: s.sid, Initiator: s.peer, Target: a.cfg.AIC, Cap: s.cap, SAT: raw} // what the SAT would have opened it with
 	sat, presented, err := a.checkSAT(as, remote)

@@ -334,3 +334,40 @@ func TestResumeAfterALostAnswer(t *testing.T) {
 		s.Close(frame.OK)
 	})
 }
+
+// A session whose end comes in the middle of an exchange is renewed by its leader, again and again; when nothing runs any more it ends.
+func TestRunningExchangeRenewsItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker()
+		n := newNet2(t, w, nil)
+		n.gateway = &gateway{n: n, life: 100}
+		n.gateway.fail.Store(2) // each session is asked for again until its end
+		way := n.way()
+		way.NewSAT = n.gateway.newSAT
+		began := time.Now()
+		s, err := n.a.Open(t.Context(), way, n.offered(func(s *token.SAT) { s.Update, s.SessExp = true, s.Issued+100 }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := s.Deliver(ctx, n.context(), DeliverOptions{})
+			failed <- err
+		}()
+		<-w.started
+		time.Sleep(10 * time.Minute)
+		w.finish <- struct{}{}
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+		if asked := n.gateway.asked.Load(); asked < 7 || asked > 12 {
+			t.Errorf("the gateway was asked %d times", asked)
+		}
+		<-s.Released()
+		if took := time.Since(began); frame.CodeOf(s.Err()) != frame.Expired || took > 12*time.Minute {
+			t.Errorf("%v after %v", s.Err(), took)
+		}
+	})
+}

@@ -158,6 +158,53 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
+// A message is held against the kinds, modes and scope of the session as they are now.
+func TestMessageIsAllowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Session)
+		msg    Message
+		want   frame.Code
+	}{
+		"all":              {func(*Session) {}, Message{Len: 1, Opens: true, Mode: wire.ModeAsync}, frame.OK},
+		"no contexts":      {func(s *Session) { s.Params.Kinds = []wire.Kind{wire.KindResult} }, Message{Len: 1, Opens: true}, frame.PolicyDenied},
+		"but their result": {func(s *Session) { s.Params.Kinds = []wire.Kind{wire.KindResult} }, Message{Len: 1}, frame.OK},
+		"no results":       {func(s *Session) { s.Params.Kinds = []wire.Kind{wire.KindAgentContext} }, Message{Len: 1}, frame.PolicyDenied},
+		"another mode":     {func(s *Session) { s.Params.Modes = []wire.Mode{wire.ModeSync} }, Message{Len: 1, Opens: true, Mode: wire.ModeAsync}, frame.PolicyDenied},
+		"another skill":    {func(s *Session) { s.Scope = []string{invoke + "x"} }, Message{Len: 1, Opens: true}, frame.Scope},
+		"what began ends":  {func(s *Session) { s.Scope = []string{invoke + "x"} }, Message{Len: 1}, frame.OK},
+		"any skill":        {func(s *Session) { s.Scope = []string{"acps.skill.invoke:*"} }, Message{Len: 1, Opens: true}, frame.OK},
+	} {
+		s := reach(t, Established)
+		c.change(s)
+		if _, err := s.Step(c.msg, t0); frame.CodeOf(err) != c.want {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+func TestNextCtr(t *testing.T) {
+	ms := uint64(t0.UnixMilli())
+	for last, want := range map[uint64]uint64{0: ms, ms - 1: ms, ms: ms + 1, ms + 5000: ms + 5001} { // a clock may be set back
+		if got := NextCtr(last, t0); got != want {
+			t.Errorf("after %d: %d, want %d", last, got, want)
+		}
+	}
+}
+
+func TestTransitionsAreBounded(t *testing.T) {
+	s := reach(t, Established)
+	for range 100 {
+		for _, ev := range []Event{ConnLost{}, Resume{}, RecvAccept{Params: DefaultParams(), Until: s.Until, Resumed: true}} {
+			if _, err := s.Step(ev, t0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := s.Transitions(); len(got) != maxTransitions || got[len(got)-1].To != Established {
+		t.Errorf("%d transitions, the last to %v", len(got), got[len(got)-1].To)
+	}
+}
+
 func TestBodyLimit(t *testing.T) {
 	s := reach(t, Established)
 	if _, err := s.Step(Message{Len: wire.MaxContext + 1, Opens: true}, t0); frame.CodeOf(err) != frame.LimitExceeded {
