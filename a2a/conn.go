@@ -3,7 +3,6 @@ package a2a
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -254,6 +253,7 @@ func (s *Session) carryOut(e session.Effect) {
 	case session.Opened:
 		close(s.opened)
 		tell(s.agent.cfg.Opened, s)
+		s.nudge() // the key may have changed while it was opened
 	case session.Resumed:
 		s.mu.Lock()
 		s.cause = nil
@@ -492,7 +492,7 @@ func (a *Agent) answer(conn *endpoint.Conn, use *usage, control *endpoint.Stream
 	}
 	if err != nil {
 		a.log.Warn("session_refused", "peer", remote.AIC, "sid", init.Sid, "resume", init.Resume != nil, "err", err)
-		a.reject(control, init.Sid, session.RejectCode(frame.CodeOf(err), a.isHome(remote.AIC)))
+		a.reject(l, init, session.RejectCode(frame.CodeOf(err), a.isHome(remote.AIC)))
 		return
 	}
 	use.enter()
@@ -524,18 +524,12 @@ func (a *Agent) admit(l *link, init *wire.SessionInit, remote session.Remote) (*
 	return s, nil
 }
 
-// reject answers a SESSION_INIT, and gives the peer a moment to read that.
-func (a *Agent) reject(control *endpoint.Stream, sid wire.ID, code frame.Code) {
-	m := &wire.SessionReject{Sid: sid, Code: code, RetryAfterMS: uint64(retryAfter(code).Milliseconds())}
-	if control.WriteMessage(frameTimeout, m) != nil {
-		control.Reset(code)
-		return
-	}
-	control.CloseWrite()
-	control.SetReadDeadline(time.Now().Add(lingerTimeout))
-	if _, err := io.Copy(io.Discard, io.LimitReader(control.Body(), chunk)); err != nil {
-		control.Reset(code)
-	}
+// reject answers a SESSION_INIT that has failed a check; nothing is kept of it.
+func (a *Agent) reject(l *link, init *wire.SessionInit, code frame.Code) {
+	s := a.newSession(l, token.SAT{}, session.Config{Sid: init.Sid, Role: session.Partner, Peer: init.Initiator})
+	s.step(session.RecvInit{})
+	s.step(session.Refuse{Code: code, RetryAfter: retryAfter(code)})
+	s.serve(l)
 }
 
 func retryAfter(code frame.Code) time.Duration {

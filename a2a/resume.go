@@ -61,6 +61,7 @@ type resumer struct {
 	addrs []string
 	stale bool           // the target has shown another key than the session's
 	links sync.WaitGroup // that it has resumed on
+	spare presented      // a new SAT that was not shown yet
 }
 
 // stayConnected resumes the session whenever its connection is lost, or bound to a key that is this agent's no more, and renews it where
@@ -86,6 +87,10 @@ func (s *Session) stayConnected() {
 func (r *resumer) reconnect() {
 	pause := resumePauseMin
 	for try := 1; try <= resumeTries && r.due(); try++ {
+		select {
+		case <-r.wake: // whatever it was for, this try does it
+		default:
+		}
 		err := r.resume()
 		if r.life.Err() != nil {
 			return
@@ -163,8 +168,11 @@ func (r *resumer) resume() error {
 
 // refused looks at why a try has failed: where either side did not take the other in the handshake, the next one brings a new SAT.
 func (r *resumer) refused(err error, p presented) error {
-	code := frame.CodeOf(err)
-	if code != frame.TrustDenied && code != frame.IdentityMismatch || p.raw != nil || r.route.NewSAT == nil {
+	if code := frame.CodeOf(err); code != frame.TrustDenied && code != frame.IdentityMismatch {
+		return err
+	}
+	r.spare = presented{} // the key that it names may be old by now
+	if p.raw != nil || r.route.NewSAT == nil {
 		return err
 	}
 	r.stale = true
@@ -181,6 +189,9 @@ func (r *resumer) present(ctx context.Context) (presented, error) {
 	if r.route.NewSAT == nil {
 		return p, errNoWay
 	}
+	if r.spare.raw != nil && session.CheckHeld(r.spare.sat, r.agent.cfg.AIC, own, time.Now()) == nil {
+		return r.spare, nil // each one that is asked for takes one of the few offers that a domain may have at the target
+	}
 	var err error
 	if p.raw, r.addrs, err = r.route.NewSAT(ctx, r.sid, r.cap); err != nil {
 		return p, err
@@ -191,7 +202,11 @@ func (r *resumer) present(ctx context.Context) (presented, error) {
 	if err := r.isFor(p.sat); err != nil {
 		return p, err
 	}
-	return p, session.CheckHeld(p.sat, r.agent.cfg.AIC, own, time.Now())
+	if err := session.CheckHeld(p.sat, r.agent.cfg.AIC, own, time.Now()); err != nil {
+		return p, err
+	}
+	r.spare = p
+	return p, nil
 }
 
 // switchTo leaves the link of before, which may still live, and sends the resuming SESSION_INIT on the new one.
@@ -213,6 +228,7 @@ func (r *resumer) switchTo(ctx context.Context, conn *endpoint.Conn, p presented
 	l.init.Resume = &wire.Resume{Ctr: r.ctr}
 	done := r.apply(ev, l)
 	r.mu.Unlock()
+	r.spare = presented{}
 	return l, r.finishStep(done)
 }
 

@@ -3,6 +3,7 @@ package a2a
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"slices"
 	"strings"
@@ -342,6 +343,55 @@ func TestResumeOverALiveConnection(t *testing.T) {
 	})
 }
 
+// A session may be resumed on the very connection that it has. A message that is repeated then takes the place of the stream of before,
+// which is reset; without a resume it is refused as a duplicate.
+func TestRepeatOnTheSameConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker()
+		n := newNet2(t, w, nil)
+		sat := n.offered(nil)
+		claims, _ := token.ReadSAT(sat)
+		conn := n.dial(claims.Sid, n.a.cert)
+		defer conn.Close(frame.OK, "")
+		n.opened(conn, n.init(sat))
+		first := n.send(conn, claims.Sid)
+		<-w.started
+		if m, err := wire.ReadData(source{n.send(conn, claims.Sid), time.Second}); err != nil || m.(*wire.CtxErr).Code != frame.Duplicate {
+			t.Errorf("the same message meanwhile: %+v, %v", m, err)
+		}
+		n.opened(conn, n.resuming(n.atTarget(), 1))
+		again := n.send(conn, claims.Sid)
+		if _, err := wire.ReadData(source{first, time.Second}); frame.CodeOf(err) != frame.Collision {
+			t.Errorf("the stream of before: %v", err)
+		}
+		w.finish <- struct{}{}
+		for _, want := range []frame.Type{frame.CtxProgress, frame.CtxHdr} {
+			if m, err := wire.ReadData(source{again, time.Second}); err != nil || m.FrameType() != want {
+				t.Fatalf("%+v, %v; want %v", m, err, want)
+			}
+		}
+		if w.calls.Load() != 1 {
+			t.Errorf("worked %d times", w.calls.Load())
+		}
+	})
+}
+
+// send sends the one context of a test by hand.
+func (n *net2) send(conn *endpoint.Conn, sid wire.ID) *endpoint.Stream {
+	n.t.Helper()
+	stream, err := conn.Open(n.t.Context(), frame.StreamA2AData)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	body := n.context()
+	if err := writeBody(stream, &wire.CtxHdr{
+		Sid: sid, MsgID: wire.ID{1}, Kind: wire.KindAgentContext, Media: wire.MediaJSON, Len: uint64(len(body)), SHA256: sha256.Sum256(body), Cap: wire.Cap8Of(n.cap()),
+	}, body); err != nil {
+		n.t.Fatal(err)
+	}
+	return stream
+}
+
 // What a resume is refused for; its session, where there is one, lives on.
 func TestResumeIsChecked(t *testing.T) {
 	var bound, standing atomic.Pointer[frame.Error]
@@ -419,6 +469,10 @@ func TestResumeIsChecked(t *testing.T) {
 				if c.want == frame.OK {
 					if target.Info().State != session.Established || target.linkOn(before) != l || target.binding().peer != remote.SPKI {
 						t.Error("the session has not moved")
+					}
+					m.Resume.Ctr++
+					if _, err := n.b.takeOver(newLink(before, nil, false), m, remote); len(m.SAT) > 0 && frame.CodeOf(err) != frame.TokenReplayed {
+						t.Errorf("the same SAT again: %v", err)
 					}
 				} else if len(n.b.Sessions()) == 1 && (target.linkOn(before) == nil || target.linkOn(before) == l) {
 					t.Error("a refused resume has moved the session")
@@ -524,6 +578,20 @@ func TestReKeyMovesTheSession(t *testing.T) {
 	}
 }
 
+// A re-key that ends while a session is being opened is not missed.
+func TestReKeyWhileTheSessionIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet2(t, handlerFunc(sells), nil)
+		n.a.cfg.Opened = func(Info) { n.a.rekey() } // KeyChanged came too early
+		s := n.mustOpenRenewable()
+		time.Sleep(time.Second)
+		if s.binding().own != n.a.cfg.SPKI() || n.gateway.asked.Load() != 1 {
+			t.Errorf("it is bound to another key; the gateway was asked %d times", n.gateway.asked.Load())
+		}
+		s.Close(frame.OK)
+	})
+}
+
 // A re-key of the target leaves the session on its connection; the next one needs a new SAT, which names the new key.
 func TestReKeyOfTheTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -569,7 +637,7 @@ func TestNewSATMustBeForTheSession(t *testing.T) {
 		way, asked := n.way(), make(chan struct{}, 100)
 		way.NewSAT = func(context.Context, wire.ID, string) ([]byte, []string, error) {
 			asked <- struct{}{}
-			return n.offered(nil), way.Addrs, nil
+			return n.mint(nil), way.Addrs, nil
 		}
 		s, err := n.a.Open(t.Context(), way, n.offered(nil))
 		if err != nil {
@@ -580,7 +648,7 @@ func TestNewSATMustBeForTheSession(t *testing.T) {
 		n.a.KeyChanged()
 		<-asked
 		time.Sleep(2 * time.Minute)
-		if s.conn() != before || len(asked) > resumeTries {
+		if s.conn() != before || len(asked) > 2*resumeTries { // once for the key, and once more where it was told while it tried
 			t.Errorf("%d times asked", len(asked))
 		}
 		s.Close(frame.OK)
@@ -662,6 +730,26 @@ func TestManyCuts(t *testing.T) {
 		}
 		if len(worked) != 80 {
 			t.Errorf("%d contexts", len(worked))
+		}
+		s.Close(frame.OK)
+	})
+}
+
+// A target that cannot be reached for a while does not cost a token for each try.
+func TestNewSATIsKeptUntilItIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet2(t, handlerFunc(sells), nil)
+		s := n.mustOpenRenewable()
+		n.a.rekey()
+		n.cut.Store(true)
+		s.conn().Close(frame.OK, "")
+		time.Sleep(40 * time.Second)
+		if s.Info().State != session.Lost || n.gateway.asked.Load() != 1 {
+			t.Errorf("%v, asked %d times", s.Info().State, n.gateway.asked.Load())
+		}
+		n.cut.Store(false)
+		if d := <-n.deliver(s); d.err != nil || n.gateway.asked.Load() != 1 {
+			t.Errorf("%v, asked %d times", d.err, n.gateway.asked.Load())
 		}
 		s.Close(frame.OK)
 	})
