@@ -19,7 +19,7 @@ import (
 // How a leader resumes. The machine keeps a session without a connection for 60 s; one that moves to a new key is on its old connection
 // meanwhile, and stays there when these tries are over.
 const (
-	resumeTries    = 12
+	resumeTries    = 16
 	resumeTime     = 10 * time.Second // of one try
 	resumePauseMin = 200 * time.Millisecond
 	resumePauseMax = 8 * time.Second
