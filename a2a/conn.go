@@ -266,6 +266,8 @@ func (s *Session) carryOut(e session.Effect) {
 		s.checkUpdate(e.SAT)
 	case session.Updated:
 		s.answered(e.Code)
+	case session.Changed:
+		tell(s.agent.cfg.Updated, s)
 	case session.Released:
 		s.release(e)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentgw/a2a/aci"
+	"agentgw/a2a/session"
 	"agentgw/a2a/wire"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -46,7 +47,7 @@ func (s *Session) join(l *link, data *endpoint.Stream, hdr *wire.CtxHdr, d Deliv
 		before.Reset(frame.Collision) // its connection may still live
 		return j, nil
 	}
-	if s.life.Err() != nil {
+	if s.machine.State() == session.Closed { // from then on nobody waits for new work to end
 		return nil, frame.Errorf(frame.SessionUnknown, "session has ended")
 	}
 	timeout := DefaultDeadline

@@ -14,8 +14,11 @@ import (
 // ends. Without a new SAT it may only narrow; with one, which only the initiator has, the session goes on under that. Codes: 6B for
 // what is wider, or crossed an update of the lower AIC; 6A while another one waits; what a target tells of a SAT that it refuses; 48
 // when the connection is lost before the answer: then it is not known whether it is in force, and the same may be asked for again; 67
-// for a session that is not open; 44, 49 for ctx.
+// for a session that is not open; 4A for a change of nothing, or one that does not fit into a frame; 44, 49 for ctx.
 func (s *Session) Update(ctx context.Context, c session.Change) error {
+	if _, err := wire.Append(nil, updateOf(s.sid, session.SendUpdate{Seq: 1, Change: c})); err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
 	ev := session.Update{Change: c}
 	var sat token.SAT
 	if len(c.SAT) > 0 {
@@ -48,7 +51,6 @@ func (s *Session) Update(ctx context.Context, c session.Change) error {
 	if ev.Grant != nil {
 		s.rebind(sat)
 	}
-	tell(s.agent.cfg.Updated, s)
 	return nil
 }
 
@@ -97,7 +99,6 @@ func (s *Session) checkUpdate(raw []byte) {
 		return
 	}
 	s.step(session.AdmitUpdate{Grant: *grant})
-	tell(s.agent.cfg.Updated, s)
 }
 
 func (a *Agent) admitUpdate(s *Session, raw []byte) (*session.Grant, error) {

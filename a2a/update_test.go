@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,7 +75,9 @@ func TestUpdateNarrows(t *testing.T) {
 		for _, by := range []string{"initiator", "target"} {
 			t.Run(name+" by the "+by, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					n := newNet2(t, handlerFunc(sells), nil)
+					var told [2]atomic.Int32
+					n := newNet2(t, handlerFunc(sells), func(c *Config) { c.Updated = func(Info) { told[0].Add(1) } })
+					n.a.cfg.Updated = func(Info) { told[1].Add(1) }
 					s := n.mustOpen(twoScopes)
 					if got := n.sendRaw(s, c.mode); got != frame.OK {
 						t.Fatalf("before the update: %v", got)
@@ -92,6 +95,9 @@ func TestUpdateNarrows(t *testing.T) {
 					}
 					if got := n.sendRaw(s, c.mode); got != c.want {
 						t.Errorf("the receiver: %v, want %v", got, c.want)
+					}
+					if told[0].Load() != 1 || told[1].Load() != 1 {
+						t.Errorf("told %d and %d times", told[0].Load(), told[1].Load())
 					}
 					s.Close(frame.OK)
 				})
@@ -123,6 +129,7 @@ func TestUpdateWithoutASATOnlyNarrows(t *testing.T) {
 			{session.Change{Until: time.Now().Add(time.Minute)}, frame.OK},
 			{session.Change{Until: time.Now().Add(time.Hour)}, frame.UpdateRejected}, // not even back to what the SAT has allowed
 		} {
+			time.Sleep(time.Second) // fake: below the rate of updates
 			if i != 5 {
 				if err := n.atTarget().Update(t.Context(), c.change); frame.CodeOf(err) != frame.UpdateRejected {
 					t.Errorf("%d: this side asks for it: %v", i, err)
@@ -130,6 +137,16 @@ func TestUpdateWithoutASATOnlyNarrows(t *testing.T) {
 			}
 			if got := n.ask(control, updateOf(claims.Sid, session.SendUpdate{Seq: uint64(i + 1), Change: c.change})); got != c.want {
 				t.Errorf("%d: %v, want %v", i, got, c.want)
+			}
+		}
+		time.Sleep(time.Second) // fake: the next second
+		for i := range 6 {
+			got, m := frame.OK, updateOf(claims.Sid, session.SendUpdate{Seq: uint64(i + 10), Change: session.Change{Scope: []string{invoke}}})
+			if i == session.MaxUpdateRate {
+				got = frame.RateLimited
+			}
+			if code := n.ask(control, m); code != got {
+				t.Errorf("update %d of a second: %v", i+1, code)
 			}
 		}
 		if left := time.Until(n.atTarget().Info().Until); left > time.Minute {
@@ -231,6 +248,9 @@ func TestUpdateThatMayNotBe(t *testing.T) {
 			t.Errorf("suspended: %v", err)
 		}
 		suspended = false
+		if err := s.Update(t.Context(), session.Change{}); frame.CodeOf(err) != frame.ReqInvalid || s.Info().State != session.Established {
+			t.Errorf("of nothing: %v, %v", err, s.Info().State)
+		}
 		late := n.offered(n.same(s.sid))
 		n.b.Agent.mu.Lock()
 		n.b.noteRevocation(time.Now(), func(id string) bool { return id == n.a.AIC() })

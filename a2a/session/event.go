@@ -139,6 +139,8 @@ type (
 	}
 	// Updated says what has become of this side's update.
 	Updated struct{ Code frame.Code }
+	// Changed says that the session allows something else from now on.
+	Changed struct{}
 	// Left says that the session is without a connection; it waits for another one until Until.
 	Left struct{ Until time.Time }
 	// Resumed says that data may flow again, over the new connection.
@@ -167,6 +169,7 @@ func (SendUpdate) effect()    {}
 func (CheckUpdate) effect()   {}
 func (SendUpdateAck) effect() {}
 func (Updated) effect()       {}
+func (Changed) effect()       {}
 func (Left) effect()          {}
 func (Resumed) effect()       {}
 func (SendInit) effect()      {}

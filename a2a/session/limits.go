@@ -91,14 +91,22 @@ func over(n, limit uint64) bool    { return limit > 0 && n > limit }
 func reached(n, limit uint64) bool { return limit > 0 && n >= limit }
 
 func (s *Session) underRate(now time.Time) bool {
-	if s.Limits.RatePerSec == 0 {
-		return true
+	return s.Limits.RatePerSec == 0 || s.rate.under(s.Limits.RatePerSec, now)
+}
+
+// perSecond counts what happens in one second.
+type perSecond struct {
+	second int64
+	count  uint64
+}
+
+// under counts one more, and says whether that is within a limit.
+func (p *perSecond) under(limit uint64, now time.Time) bool {
+	if second := now.Unix(); second != p.second {
+		p.second, p.count = second, 0
 	}
-	if second := now.Unix(); second != s.rateSecond {
-		s.rateSecond, s.rateCount = second, 0
-	}
-	s.rateCount++
-	return s.rateCount <= s.Limits.RatePerSec
+	p.count++
+	return p.count <= limit
 }
 
 // DefaultParams are what this side proposes, and the widest that it accepts.

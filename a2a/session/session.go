@@ -24,6 +24,9 @@ const (
 // MaxStreams is how many exchanges of one session may run at a time.
 const MaxStreams = 16
 
+// MaxUpdateRate is how many updates of the peer are judged in one second; more get 0F.
+const MaxUpdateRate = 5
+
 const maxTransitions = 16 // remembered; a session may be updated and resumed for hours
 
 // Config is what a session is made of. Until and Params are proposals until the session is established.
@@ -57,6 +60,7 @@ type Session struct {
 	updateEnds time.Time // end of UPDATING
 	asked      Update    // that its answer puts into force
 	peerSeq    uint64    // of the peer's last update
+	peerRate   perSecond // of the peer's updates
 	judged     *Change   // of the peer, while its SAT is checked
 
 	lastUsed time.Time // last message or end of an exchange
@@ -66,9 +70,8 @@ type Session struct {
 	running         int    // exchanges begun and not ended
 	messages, bytes uint64 // both directions
 	streams         uint64
-	spent           bool  // a limit is reached
-	rateSecond      int64 // the second in which rateCount counts
-	rateCount       uint64
+	spent           bool      // a limit is reached
+	rate            perSecond // of messages
 	transitions     []Transition
 }
 

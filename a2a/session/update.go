@@ -112,6 +112,8 @@ func (s *Session) updateAsked(ev RecvUpdate, now time.Time) ([]Effect, error) {
 	}
 	s.peerSeq = ev.Seq
 	switch {
+	case !s.peerRate.under(MaxUpdateRate, now):
+		return s.acknowledge(frame.RateLimited), nil
 	case s.state == Updating && s.Self < s.Peer:
 		return s.acknowledge(frame.UpdateRejected), nil
 	case len(ev.Change.SAT) == 0:
@@ -130,7 +132,7 @@ func (s *Session) judge(c Change, g *Grant, now time.Time) []Effect {
 		return s.acknowledge(frame.CodeOf(err))
 	}
 	s.setTerms(t)
-	return s.acknowledge(frame.OK)
+	return append(s.acknowledge(frame.OK), Changed{})
 }
 
 func (s *Session) acknowledge(code frame.Code) []Effect {
@@ -157,15 +159,17 @@ func (s *Session) acknowledged(ev RecvUpdateAck, now time.Time) ([]Effect, error
 	if s.state != Updating || ev.Seq != s.updateSeq {
 		return nil, s.illegal("UPDATE_ACK")
 	}
+	out := []Effect{Updated{Code: ev.Code}}
 	if ev.Code == frame.OK {
 		t, err := s.changed(s.asked.Change, s.asked.Grant, now)
 		if err != nil { // it had to refuse this one: its own has won meanwhile
 			return nil, s.illegal("UPDATE_ACK 00")
 		}
 		s.setTerms(t)
+		out = append(out, Changed{})
 	}
 	s.become(Established, frame.OK, now)
-	return []Effect{Updated{Code: ev.Code}}, nil
+	return out, nil
 }
 
 func (s *Session) becomeUpdating(c Change, now time.Time) []Effect {
