@@ -50,6 +50,9 @@ func (s *Session) join(l *link, data *endpoint.Stream, hdr *wire.CtxHdr, d Deliv
 	if s.machine.State() == session.Closed { // from then on nobody waits for new work to end
 		return nil, frame.Errorf(frame.SessionUnknown, "session has ended")
 	}
+	if len(s.jobs) >= session.MaxStreams { // the machine counts those of this link alone
+		return nil, frame.Errorf(frame.LimitExceeded, "%d messages of this session are worked on already", len(s.jobs))
+	}
 	timeout := DefaultDeadline
 	if hdr.DeadlineMS > 0 {
 		timeout = time.Duration(min(hdr.DeadlineMS, uint64(time.Hour/time.Millisecond))) * time.Millisecond

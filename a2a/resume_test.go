@@ -376,8 +376,42 @@ func TestRepeatOnTheSameConnection(t *testing.T) {
 	})
 }
 
+// Work that goes on without its connection counts: resuming again and again does not multiply what a session may have done at a time.
+func TestWorkIsBoundedAcrossResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker()
+		n := newNet2(t, w, nil)
+		sat := n.offered(nil)
+		claims, _ := token.ReadSAT(sat)
+		conn := n.dial(claims.Sid, n.a.cert)
+		defer conn.Close(frame.OK, "")
+		n.opened(conn, n.init(sat))
+		for i := range session.MaxStreams {
+			n.sendAs(conn, claims.Sid, wire.ID{1, byte(i)})
+			<-w.started
+		}
+		n.opened(conn, n.resuming(n.atTarget(), 1))
+		if m, err := wire.ReadData(source{n.sendAs(conn, claims.Sid, wire.ID{2}), time.Second}); err != nil || m.(*wire.CtxErr).Code != frame.LimitExceeded {
+			t.Errorf("one more: %+v, %v", m, err)
+		}
+		again := n.sendAs(conn, claims.Sid, wire.ID{1, 3})
+		time.Sleep(time.Second) // fake: it has arrived
+		for range session.MaxStreams {
+			w.finish <- struct{}{}
+		}
+		if m, err := wire.ReadData(source{again, time.Second}); err != nil || m.FrameType() != frame.CtxProgress {
+			t.Errorf("one that was under way: %+v, %v", m, err)
+		}
+	})
+}
+
 // send sends the one context of a test by hand.
 func (n *net2) send(conn *endpoint.Conn, sid wire.ID) *endpoint.Stream {
+	n.t.Helper()
+	return n.sendAs(conn, sid, wire.ID{1})
+}
+
+func (n *net2) sendAs(conn *endpoint.Conn, sid, msgID wire.ID) *endpoint.Stream {
 	n.t.Helper()
 	stream, err := conn.Open(n.t.Context(), frame.StreamA2AData)
 	if err != nil {
@@ -385,7 +419,7 @@ func (n *net2) send(conn *endpoint.Conn, sid wire.ID) *endpoint.Stream {
 	}
 	body := n.context()
 	if err := writeBody(stream, &wire.CtxHdr{
-		Sid: sid, MsgID: wire.ID{1}, Kind: wire.KindAgentContext, Media: wire.MediaJSON, Len: uint64(len(body)), SHA256: sha256.Sum256(body), Cap: wire.Cap8Of(n.cap()),
+		Sid: sid, MsgID: msgID, Kind: wire.KindAgentContext, Media: wire.MediaJSON, Len: uint64(len(body)), SHA256: sha256.Sum256(body), Cap: wire.Cap8Of(n.cap()),
 	}, body); err != nil {
 		n.t.Fatal(err)
 	}
