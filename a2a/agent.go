@@ -25,6 +25,7 @@ const (
 	MaxSessions     = 256 // together
 	initRate        = 5   // SESSION_INIT a second from one peer
 	initBurst       = 5
+	resumeRate      = 4 // resuming SESSION_INITs a second to one peer: below what that takes
 	ratesKept       = 1024
 )
 
@@ -67,6 +68,7 @@ type Agent struct {
 	tombs    session.Tombstones
 	sessions map[wire.ID]*Session
 	rates    *lru.Cache[string, *rate.Limiter] // SESSION_INITs of each peer
+	paces    *lru.Cache[string, *rate.Limiter] // resuming ones to each peer
 	revoked  []revocation                      // the last ones, the newest last
 	closed   bool
 }
@@ -80,9 +82,10 @@ func New(cfg Config) *Agent {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	rates, _ := lru.New[string, *rate.Limiter](ratesKept) // fails on a size below 1 only
+	paces, _ := lru.New[string, *rate.Limiter](ratesKept)
 	return &Agent{
 		cfg: cfg, log: cfg.Log.With("agent", cfg.AIC), offers: session.NewOffers(cfg.AIC),
-		sessions: make(map[wire.ID]*Session), rates: rates,
+		sessions: make(map[wire.ID]*Session), rates: rates, paces: paces,
 	}
 }
 
@@ -264,17 +267,26 @@ func (a *Agent) capBound(sat token.SAT) error {
 
 // mayInit is an error (0F) where a peer asks too often; an update with a SAT counts as a SESSION_INIT.
 func (a *Agent) mayInit(aic string) error {
-	a.mu.Lock()
-	l, ok := a.rates.Get(aic)
-	if !ok {
-		l = rate.NewLimiter(initRate, initBurst)
-		a.rates.Add(aic, l)
-	}
-	a.mu.Unlock()
-	if !l.Allow() {
+	if !a.limiter(a.rates, aic, initRate, initBurst).Allow() {
 		return frame.Errorf(frame.RateLimited, "more than %d SESSION_INIT a second", initRate)
 	}
 	return nil
+}
+
+// pace waits until one more session with a peer may be resumed: after a re-key, or when a path breaks, all that there are want it at once.
+func (a *Agent) pace(ctx context.Context, aic string) error {
+	return a.limiter(a.paces, aic, resumeRate, resumeRate).Wait(ctx)
+}
+
+func (a *Agent) limiter(of *lru.Cache[string, *rate.Limiter], aic string, perSecond rate.Limit, burst int) *rate.Limiter {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, ok := of.Get(aic)
+	if !ok {
+		l = rate.NewLimiter(perSecond, burst)
+		of.Add(aic, l)
+	}
+	return l
 }
 
 // checkSAT runs the target's checks on the SAT of a SESSION_INIT, or of an update as if it were one, in the order of the specification;

@@ -34,7 +34,8 @@ type link struct {
 	left     chan struct{} // closed when the session has left it; under the session's mutex
 	readDone chan struct{} // closed when the reader of the control stream has ended
 
-	cause error // why it was lost; guarded by the session's mutex
+	cause    error      // why it was lost; guarded by the session's mutex
+	rejected frame.Code // what the target has refused the SESSION_INIT with; likewise
 }
 
 func newLink(conn *endpoint.Conn, control *endpoint.Stream, owned bool) *link {
@@ -186,6 +187,9 @@ func (s *Session) received(l *link, m wire.Message) error {
 	case *wire.SessionAccept:
 		return s.stepOn(l, session.RecvAccept{Params: m.Params, Until: unix(m.SessExp), Resumed: m.Resumed})
 	case *wire.SessionReject:
+		s.mu.Lock()
+		l.rejected = m.Code
+		s.mu.Unlock()
 		return s.stepOn(l, session.RecvReject{Code: m.Code, RetryAfter: time.Duration(min(m.RetryAfterMS, 60_000)) * time.Millisecond})
 	case *wire.SessionUpdate:
 		return s.stepOn(l, session.RecvUpdate{Seq: m.Seq, Change: changeOf(m)})

@@ -61,7 +61,7 @@ type resumer struct {
 	addrs []string
 	stale bool           // the target has shown another key than the session's
 	links sync.WaitGroup // that it has resumed on
-	spare presented      // a new SAT that was not shown yet
+	spare presented      // a new SAT that was not used yet
 }
 
 // stayConnected resumes the session whenever its connection is lost, or bound to a key that is this agent's no more, and renews it where
@@ -140,6 +140,9 @@ type presented struct {
 
 // resume makes one try: it asks for a new SAT where one is needed, dials, and has the session go on over the new connection.
 func (r *resumer) resume() error {
+	if err := r.agent.pace(r.life, r.peer); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(r.life, resumeTime)
 	defer cancel()
 	p, err := r.present(ctx)
@@ -156,7 +159,7 @@ func (r *resumer) resume() error {
 		return err
 	}
 	r.links.Go(func() { r.serve(l) })
-	if err := r.answerOn(ctx, l); err != nil {
+	if err := r.answerOn(ctx, l, p); err != nil {
 		return r.refused(err, p)
 	}
 	r.stale = false
@@ -233,7 +236,7 @@ func (r *resumer) switchTo(ctx context.Context, conn *endpoint.Conn, p presented
 }
 
 // answerOn waits for what the target says to the SESSION_INIT on a link.
-func (r *resumer) answerOn(ctx context.Context, l *link) error {
+func (r *resumer) answerOn(ctx context.Context, l *link, p presented) error {
 	r.mu.Lock()
 	flows := r.flows
 	r.mu.Unlock()
@@ -245,6 +248,9 @@ func (r *resumer) answerOn(ctx context.Context, l *link) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if state := r.machine.State(); state == session.Lost && l.rejected != frame.OK { // for load: before anything was used up
+		r.spare = p
+	}
 	switch state := r.machine.State(); {
 	case state.Live():
 		return nil

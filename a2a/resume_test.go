@@ -788,3 +788,64 @@ func TestNewSATIsKeptUntilItIsShown(t *testing.T) {
 		s.Close(frame.OK)
 	})
 }
+
+// All sessions of a pair move after a re-key, with one new SAT each, at a pace that their target takes; none is without a connection.
+func TestReKeyMovesManySessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet2(t, handlerFunc(sells), nil)
+		n.gateway = &gateway{n: n}
+		way := n.way()
+		way.NewSAT = n.gateway.newSAT
+		var all []*Session
+		for range MaxPeerSessions {
+			s, err := n.a.Open(t.Context(), way, n.offered(func(s *token.SAT) { s.Update = true }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, s)
+			time.Sleep(time.Second / initRate) // fake
+		}
+		n.a.rekey()
+		n.a.KeyChanged()
+		time.Sleep(10 * time.Second)
+		for i, s := range all {
+			if s.Info().State != session.Established || s.binding().own != n.a.cfg.SPKI() {
+				t.Errorf("session %d is %v, or under the old key", i, s.Info().State)
+			}
+			s.mu.Lock()
+			for _, change := range s.machine.Transitions() {
+				if change.To == session.Lost {
+					t.Errorf("session %d was without a connection", i)
+				}
+			}
+			s.mu.Unlock()
+		}
+		if got := n.gateway.asked.Load(); got != MaxPeerSessions {
+			t.Errorf("the gateway was asked %d times", got)
+		}
+		for _, s := range all {
+			s.Close(frame.OK)
+		}
+	})
+}
+
+// A SAT that a target under load has refused is shown again, and not another one asked for.
+func TestNewSATIsKeptWhenTheTargetIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet2(t, handlerFunc(sells), nil)
+		s := n.mustOpenRenewable()
+		for range initBurst {
+			n.b.mayInit(n.a.AIC())
+		}
+		n.a.rekey()
+		n.a.KeyChanged()
+		time.Sleep(5 * time.Second)
+		s.mu.Lock()
+		lost := slices.ContainsFunc(s.machine.Transitions(), func(c session.Transition) bool { return c.To == session.Lost })
+		s.mu.Unlock()
+		if !lost || s.Info().State != session.Established || s.binding().own != n.a.cfg.SPKI() || n.gateway.asked.Load() != 1 {
+			t.Errorf("refused: %v, now %v, asked %d times", lost, s.Info().State, n.gateway.asked.Load())
+		}
+		s.Close(frame.OK)
+	})
+}
