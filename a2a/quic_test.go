@@ -34,7 +34,7 @@ type net2 struct {
 	cut        atomic.Bool // nothing passes
 	a, b       *side
 	domA, domB *identitytest.Domain
-	n          byte // of ids
+	ids        atomic.Uint32
 	gateway    *gateway
 }
 
@@ -117,10 +117,10 @@ func (n *net2) cap() string { return directory.CapID(n.b.AIC(), skill) }
 // mint makes the SAT of a new session of a at b.
 func (n *net2) mint(change func(*token.SAT)) []byte {
 	n.t.Helper()
-	n.n++
+	id := byte(n.ids.Add(1))
 	sat := token.SAT{
-		Issuer: string(n.domB.Gateway), Subject: n.a.AIC(), Audience: n.b.AIC(), Issued: uint64(time.Now().Unix()), ID: wire.ID{1, n.n},
-		Confirm: token.Confirm{SPKI: n.a.cfg.SPKI()}, Scope: []string{"acps.skill.invoke:" + skill}, TargetSPKI: n.b.cfg.SPKI(), Sid: wire.ID{2, n.n},
+		Issuer: string(n.domB.Gateway), Subject: n.a.AIC(), Audience: n.b.AIC(), Issued: uint64(time.Now().Unix()), ID: wire.ID{1, id},
+		Confirm: token.Confirm{SPKI: n.a.cfg.SPKI()}, Scope: []string{"acps.skill.invoke:" + skill}, TargetSPKI: n.b.cfg.SPKI(), Sid: wire.ID{2, id},
 		Cap: n.cap(), Txn: wire.ID{3},
 	}
 	if change != nil {

@@ -34,10 +34,9 @@ func (n *net2) sendRaw(s *Session, mode wire.Mode) frame.Code {
 		n.t.Fatal(err)
 	}
 	h := &wire.CtxHdr{
-		Sid: s.sid, MsgID: wire.ID{0xff, n.n}, Kind: wire.KindAgentContext, Media: wire.MediaJSON, Len: uint64(len(body)),
+		Sid: s.sid, MsgID: wire.ID{0xff, byte(n.ids.Add(1))}, Kind: wire.KindAgentContext, Media: wire.MediaJSON, Len: uint64(len(body)),
 		SHA256: sha256.Sum256(body), Mode: mode, Cap: wire.Cap8Of(s.cap),
 	}
-	n.n++
 	if err := writeBody(stream, h, body); err != nil {
 		n.t.Fatal(err)
 	}
