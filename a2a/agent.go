@@ -25,6 +25,7 @@ const (
 	MaxSessions     = 256 // together
 	initRate        = 5   // SESSION_INIT a second from one peer
 	initBurst       = 5
+	resumeRate      = 4 // resuming SESSION_INITs a second to one peer: below what that takes
 	ratesKept       = 1024
 )
 
@@ -42,9 +43,12 @@ type Config struct {
 	Status func(aic string) error
 	// Used is told of an offer that has become a session: its gateway may offer another one. It must not block. May be nil.
 	Used func(cti wire.ID)
-	// Opened and Ended are told of sessions that came to be, and of their ends. They may be called at the same time. May be nil.
-	Opened func(Info)
-	Ended  func(Info, frame.Code)
+	// Opened, Resumed, Updated and Ended are told of sessions that came to be, that go on over another connection, that allow something
+	// else from now on, and of their ends. They may be called at the same time. May be nil.
+	Opened  func(Info)
+	Resumed func(Info)
+	Updated func(Info)
+	Ended   func(Info, frame.Code)
 	// Handler does the work of the contexts that arrive. May be nil for an agent that only initiates.
 	Handler Handler
 	// Outcomes make delivery happen once. nil keeps them in memory.
@@ -57,13 +61,14 @@ type Config struct {
 type Agent struct {
 	cfg     Config
 	log     *slog.Logger
-	running sync.WaitGroup // initiated sessions; added to under mu
+	running sync.WaitGroup // sessions; added to under mu
 
-	mu       sync.Mutex // guards what follows; never held across I/O or a callback
+	mu       sync.Mutex // guards what follows, and each session's binding; never held across I/O or a callback; above a session's own
 	offers   *session.Offers
 	tombs    session.Tombstones
 	sessions map[wire.ID]*Session
 	rates    *lru.Cache[string, *rate.Limiter] // SESSION_INITs of each peer
+	paces    *lru.Cache[string, *rate.Limiter] // resuming ones to each peer
 	revoked  []revocation                      // the last ones, the newest last
 	closed   bool
 }
@@ -77,9 +82,10 @@ func New(cfg Config) *Agent {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	rates, _ := lru.New[string, *rate.Limiter](ratesKept) // fails on a size below 1 only
+	paces, _ := lru.New[string, *rate.Limiter](ratesKept)
 	return &Agent{
 		cfg: cfg, log: cfg.Log.With("agent", cfg.AIC), offers: session.NewOffers(cfg.AIC),
-		sessions: make(map[wire.ID]*Session), rates: rates,
+		sessions: make(map[wire.ID]*Session), rates: rates, paces: paces,
 	}
 }
 
@@ -103,12 +109,12 @@ func (a *Agent) noteRevocation(now time.Time, ends func(aic string) bool) {
 	a.revoked = append(a.revoked, revocation{now, ends})
 }
 
-// stillGood says why a session must not begin on a token: its peer was revoked since it was issued, within a second or after. It is
-// called with mu held.
-func (a *Agent) stillGood(s *Session) error {
+// stillGood says why a session must not begin, or go on, with a token: its peer was revoked since it was issued, within a second or
+// after. It is called with mu held.
+func (a *Agent) stillGood(peer string, issued uint64) error {
 	for _, r := range a.revoked {
-		if s.issued <= uint64(r.at.Unix()) && r.ends(s.remote.AIC) {
-			return frame.Errorf(frame.Revoked, "%s was taken out of service when the session was about to begin", s.remote.AIC)
+		if issued <= uint64(r.at.Unix()) && r.ends(peer) {
+			return frame.Errorf(frame.Revoked, "%s was taken out of service when the session was about to begin", peer)
 		}
 	}
 	return nil
@@ -148,7 +154,7 @@ func (a *Agent) Admits(remote session.Remote) bool {
 		return true
 	}
 	for _, s := range a.sessions {
-		if s.remote == remote {
+		if s.peer == remote.AIC && s.bound.peer == remote.SPKI {
 			return true
 		}
 	}
@@ -192,7 +198,7 @@ func (a *Agent) RevokePeers(ends func(aic string) bool, code frame.Code) {
 	a.offers.Drop(func(sat token.SAT) bool { return ends(sat.Subject) })
 	a.noteRevocation(time.Now(), ends)
 	a.mu.Unlock()
-	a.revoke(code, "the other agent was suspended or revoked", func(s *Session) bool { return ends(s.remote.AIC) })
+	a.revoke(code, "the other agent was suspended or revoked", func(s *Session) bool { return ends(s.peer) })
 }
 
 // RevokeSession ends one session, or drops its offer.
@@ -209,7 +215,7 @@ func (a *Agent) RevokeIssuer(gateway string, floor uint64, code frame.Code) {
 	a.mu.Lock()
 	a.offers.Drop(func(sat token.SAT) bool { return old(sat.Issuer, sat.Issued) })
 	a.mu.Unlock()
-	a.revoke(code, "the gateway that allowed the session is trusted no more", func(s *Session) bool { return old(s.issuer, s.issued) })
+	a.revoke(code, "the gateway that allowed the session is trusted no more", func(s *Session) bool { b := s.binding(); return old(b.issuer, b.issued) })
 }
 
 // RevokeAll ends every session, for a reason that those who wait for one are told.
@@ -220,13 +226,13 @@ func (a *Agent) RevokeAll(code frame.Code, why string) {
 func (a *Agent) revoke(code frame.Code, why string, ends func(*Session) bool) {
 	for _, s := range a.Sessions() {
 		if ends(s) {
-			a.log.Info("session revoked", "sid", hex.EncodeToString(s.sid[:4]), "peer", s.remote.AIC, "code", code.String())
+			a.log.Info("session revoked", "sid", hex.EncodeToString(s.sid[:4]), "peer", s.peer, "code", code.String())
 			s.cut(code, why)
 		}
 	}
 }
 
-// Close ends every session with SHUTDOWN, refuses new ones, and returns after the goroutines of initiated sessions have ended.
+// Close ends every session with SHUTDOWN, refuses new ones, and returns after the goroutines of its sessions have ended.
 // What runs is given until ctx ends, 5 s at most.
 func (a *Agent) Close(ctx context.Context) {
 	a.mu.Lock()
@@ -237,7 +243,7 @@ func (a *Agent) Close(ctx context.Context) {
 	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, s := range a.Sessions() {
-			s.step(session.ConnLost{})
+			s.step(session.ConnLost{Final: true})
 		}
 	})
 	defer stop()
@@ -259,62 +265,83 @@ func (a *Agent) capBound(sat token.SAT) error {
 	return a.cfg.CapBound(sat.Cap)
 }
 
-func (a *Agent) mayInit(aic string) bool {
-	a.mu.Lock()
-	l, ok := a.rates.Get(aic)
-	if !ok {
-		l = rate.NewLimiter(initRate, initBurst)
-		a.rates.Add(aic, l)
+// mayInit is an error (0F) where a peer asks too often; an update with a SAT counts as a SESSION_INIT.
+func (a *Agent) mayInit(aic string) error {
+	if !a.limiter(a.rates, aic, initRate, initBurst).Allow() {
+		return frame.Errorf(frame.RateLimited, "more than %d SESSION_INIT a second", initRate)
 	}
-	a.mu.Unlock()
-	return l.Allow()
+	return nil
 }
 
-// checkInit runs the target's checks on a SESSION_INIT in the order of the specification; it keeps no state.
-func (a *Agent) checkInit(m *wire.SessionInit, remote session.Remote) (token.SAT, token.Presented, wire.Params, error) {
-	if !a.mayInit(remote.AIC) {
-		return token.SAT{}, token.Presented{}, wire.Params{}, frame.Errorf(frame.RateLimited, "more than %d SESSION_INIT a second", initRate)
+// pace waits until one more session with a peer may be resumed: after a re-key, or when a path breaks, all that there are want it at once.
+func (a *Agent) pace(ctx context.Context, aic string) error {
+	return a.limiter(a.paces, aic, resumeRate, resumeRate).Wait(ctx)
+}
+
+func (a *Agent) limiter(of *lru.Cache[string, *rate.Limiter], aic string, perSecond rate.Limit, burst int) *rate.Limiter {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, ok := of.Get(aic)
+	if !ok {
+		l = rate.NewLimiter(perSecond, burst)
+		of.Add(aic, l)
 	}
+	return l
+}
+
+// checkSAT runs the target's checks on the SAT of a SESSION_INIT, or of an update as if it were one, in the order of the specification;
+// it keeps no state.
+func (a *Agent) checkSAT(m *wire.SessionInit, remote session.Remote) (token.SAT, token.Presented, error) {
 	sat, p, err := session.CheckInitToken(m, a.cfg.AIC, remote, a.cfg.Keys, a.cfg.DomainOf, time.Now())
 	if err != nil {
-		return sat, p, wire.Params{}, err
+		return sat, p, err
 	}
 	a.mu.Lock()
 	err = a.offers.Outstanding(sat.ID, p, time.Now())
 	a.mu.Unlock()
 	if err != nil {
-		return sat, p, wire.Params{}, err
+		return sat, p, err
 	}
 	if err := a.capBound(sat); err != nil {
-		return sat, p, wire.Params{}, err
+		return sat, p, err
 	}
-	if a.cfg.Status != nil {
-		if err := a.cfg.Status(remote.AIC); err != nil {
-			return sat, p, wire.Params{}, err
-		}
-	}
-	params, err := session.Narrow(m.Params, session.DefaultParams())
-	return sat, p, params, err
+	return sat, p, a.status(remote.AIC)
 }
 
-// register uses up the offer and makes the session known, or refuses; the one step that keeps state.
+func (a *Agent) status(peer string) error {
+	if a.cfg.Status == nil {
+		return nil
+	}
+	return a.cfg.Status(peer)
+}
+
+// register uses up the offer and makes the session known, or refuses; the one step that keeps state. It counts the session's goroutine.
 func (a *Agent) register(s *Session, sat token.SAT, p token.Presented) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if err := a.room(s.remote); err != nil {
+	if err := a.room(s.peer); err != nil {
 		return err
 	}
 	if _, live := a.sessions[sat.Sid]; live || a.tombs.Has(sat.Sid, now) {
 		return frame.Errorf(frame.SessionUnknown, "the session of this sid lives or has ended already")
 	}
-	if err := a.stillGood(s); err != nil {
+	if err := a.stillGood(s.peer, sat.Issued); err != nil {
 		return err
 	}
-	if err := a.offers.Consume(sat.ID, p, now); err != nil {
+	if err := a.consume(sat, p); err != nil {
 		return err
 	}
 	a.sessions[sat.Sid] = s
+	a.running.Add(1)
+	return nil
+}
+
+// consume is called with mu held.
+func (a *Agent) consume(sat token.SAT, p token.Presented) error {
+	if err := a.offers.Consume(sat.ID, p, time.Now()); err != nil {
+		return err
+	}
 	if a.cfg.Used != nil {
 		a.cfg.Used(sat.ID)
 	}
@@ -322,7 +349,7 @@ func (a *Agent) register(s *Session, sat token.SAT, p token.Presented) error {
 }
 
 // room is called with mu held.
-func (a *Agent) room(remote session.Remote) error {
+func (a *Agent) room(peer string) error {
 	if a.closed {
 		return frame.Errorf(frame.Shutdown, "this agent is stopping")
 	}
@@ -331,12 +358,12 @@ func (a *Agent) room(remote session.Remote) error {
 	}
 	n := 0
 	for _, s := range a.sessions {
-		if s.remote.AIC == remote.AIC {
+		if s.peer == peer {
 			n++
 		}
 	}
 	if n >= MaxPeerSessions {
-		return frame.Errorf(frame.LimitExceeded, "%d sessions with %s are open", n, remote.AIC)
+		return frame.Errorf(frame.LimitExceeded, "%d sessions with %s are open", n, peer)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package a2a
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -18,43 +17,42 @@ import (
 	"agentgw/internal/identity"
 )
 
-// Deadlines of reads and writes.
-const (
-	headerTimeout = 5 * time.Second  // from the opening of a stream to its first frame
-	frameTimeout  = 10 * time.Second // one frame, or the next chunk of a body
-	lingerTimeout = time.Second      // from our last frame to the peer's end of a control stream
-	quietTimeout  = 24 * time.Hour   // a control stream may be silent; the machine and QUIC bound that
-)
-
-// outboxSize is how many control frames may wait to be written. A peer that lets it fill does not read: the session ends as lost.
-const outboxSize = 16
-
 // Session is one open session with one peer.
 type Session struct {
-	agent   *Agent
-	conn    *endpoint.Conn
-	control *endpoint.Stream
-	sid     wire.ID
-	remote  session.Remote
-	cap     string
-	leader  bool
-	issuer  string            // gateway that minted its token
-	issued  uint64            // when, unix seconds
-	init    *wire.SessionInit // what a leader opens with
+	agent  *Agent
+	sid    wire.ID
+	peer   string // AIC
+	cap    string
+	leader bool
+	route  *Route // how a leader resumes it; nil: not at all
 
-	outbox   chan wire.Message
-	kick     chan struct{} // the machine's next deadline may have changed
-	opened   chan struct{} // closed when ESTABLISHED
-	released chan struct{} // closed when CLOSED
-	readDone chan struct{} // closed when the reader of the control stream has ended
-	done     chan struct{} // closed when the last goroutine has ended
+	life   context.Context // ends when the session is CLOSED, and with it what its handler does
+	end    context.CancelFunc
+	kick   chan struct{} // the machine's next deadline may have changed
+	wake   chan struct{} // a leader has a reason to resume
+	opened chan struct{} // closed when ESTABLISHED for the first time
+	done   chan struct{} // closed when the last goroutine has ended
+	works  sync.WaitGroup
+
+	bound binding // guarded by agent.mu
 
 	mu      sync.Mutex // guards what follows; never held across I/O or a callback
 	machine *session.Session
+	link    *link                         // nil while LOST
+	flows   chan struct{}                 // closed but while a message has to wait for the session to be open
+	ctr     uint64                        // of its last resuming SESSION_INIT
 	streams map[*endpoint.Stream]struct{} // exchanges that run
-	msgs    map[wire.ID]struct{}          // msg_ids that are being delivered here
+	jobs    map[wire.ID]*job              // messages that are being delivered here
+	updated chan frame.Code               // of the update that waits for its answer
 	cause   error                         // why the connection was lost
 	revoked error                         // why this side has cut it
+}
+
+// binding is what a session is bound to since its last SAT.
+type binding struct {
+	peer, own wire.Hash // keys
+	issuer    string    // gateway that minted the token
+	issued    uint64    // when, unix seconds
 }
 
 // Info describes a session.
@@ -66,12 +64,15 @@ type Info struct {
 	State session.State
 }
 
-func (a *Agent) newSession(conn *endpoint.Conn, control *endpoint.Stream, remote session.Remote, cfg session.Config) *Session {
+func (a *Agent) newSession(l *link, sat token.SAT, cfg session.Config) *Session {
+	life, end := context.WithCancel(context.Background())
 	return &Session{
-		agent: a, conn: conn, control: control, sid: cfg.Sid, remote: remote, cap: cfg.Cap, leader: cfg.Role == session.Leader,
-		outbox: make(chan wire.Message, outboxSize), kick: make(chan struct{}, 1),
-		opened: make(chan struct{}), released: make(chan struct{}), readDone: make(chan struct{}), done: make(chan struct{}),
-		machine: session.New(cfg), streams: make(map[*endpoint.Stream]struct{}), msgs: make(map[wire.ID]struct{}),
+		agent: a, sid: cfg.Sid, peer: cfg.Peer, cap: cfg.Cap, leader: cfg.Role == session.Leader,
+		life: life, end: end, kick: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		opened: make(chan struct{}), done: make(chan struct{}),
+		bound:   bindingOf(sat, cfg.Role == session.Leader),
+		machine: session.New(cfg), link: l, flows: make(chan struct{}),
+		streams: make(map[*endpoint.Stream]struct{}), jobs: make(map[wire.ID]*job),
 	}
 }
 
@@ -79,11 +80,11 @@ func (a *Agent) newSession(conn *endpoint.Conn, control *endpoint.Stream, remote
 func (s *Session) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Info{Sid: s.sid, Peer: s.remote.AIC, Cap: s.cap, Until: s.machine.Until, State: s.machine.State()}
+	return Info{Sid: s.sid, Peer: s.peer, Cap: s.cap, Until: s.machine.Until, State: s.machine.State()}
 }
 
 // Released is closed when the session has ended, by either side.
-func (s *Session) Released() <-chan struct{} { return s.released }
+func (s *Session) Released() <-chan struct{} { return s.life.Done() }
 
 // Err says why the session has ended: nil while it lives and after an ordinary end.
 func (s *Session) Err() error {
@@ -98,7 +99,7 @@ func (s *Session) Err() error {
 	if s.cause != nil {
 		return s.cause
 	}
-	return frame.Errorf(s.machine.Reason(), "session with %s has ended", s.remote.AIC)
+	return frame.Errorf(s.machine.Reason(), "session with %s has ended", s.peer)
 }
 
 // cutBy is what a failed exchange is due to: where the session was cut, that, and not what the reset of its stream looks like.
@@ -128,6 +129,10 @@ func (s *Session) cut(code frame.Code, why string) {
 	}
 	s.mu.Unlock()
 	s.step(session.Close{Code: code})
+	s.resetStreams(code)
+}
+
+func (s *Session) resetStreams(code frame.Code) {
 	s.mu.Lock()
 	running := slices.Collect(maps.Keys(s.streams))
 	s.mu.Unlock()
@@ -136,40 +141,104 @@ func (s *Session) cut(code frame.Code, why string) {
 	}
 }
 
-// step gives the machine one event and carries out what comes of it. Frames are queued before the next event can be taken, so
-// that they leave in the order of the states that they belong to.
+// errLeft is what comes of an event of a link that the session has left.
+var errLeft = frame.Errorf(frame.UpstreamFailed, "the session goes on over another connection")
+
+// stepped is what one event has brought.
+type stepped struct {
+	effects []session.Effect
+	err     error
+	left    *link // that the session has left
+	stalled *link // that takes no more frames
+}
+
+// step gives the machine one event and carries out what comes of it.
 func (s *Session) step(ev session.Event) error {
 	s.mu.Lock()
+	done := s.apply(ev, nil)
+	s.mu.Unlock()
+	return s.finishStep(done)
+}
+
+// stepOn is step for an event that belongs to a link; it is nothing once the session has left that.
+func (s *Session) stepOn(l *link, ev session.Event) error {
+	s.mu.Lock()
+	if s.link != l {
+		s.mu.Unlock()
+		return errLeft
+	}
+	done := s.apply(ev, nil)
+	s.mu.Unlock()
+	return s.finishStep(done)
+}
+
+// apply is called with mu held: frames are queued before the next event can be taken, so that they leave in the order of the states
+// that they belong to. next takes the place of the link where the machine takes the event. What is left to do is for finishStep.
+func (s *Session) apply(ev session.Event, next *link) stepped {
 	effects, err := s.machine.Step(ev, time.Now())
-	queued := true
+	out := stepped{effects: effects, err: err}
+	if next != nil && err == nil {
+		out.left, s.link = s.link, next
+	}
 	for _, e := range effects {
-		if m := s.frameOf(e); m != nil {
-			queued = s.queue(m) && queued
+		if m := s.frameOf(e); m != nil && s.link != nil && !s.link.queue(m) {
+			out.stalled = s.link
+		}
+		if _, ok := e.(session.Left); ok {
+			out.left, s.link = s.link, nil
 		}
 	}
-	s.mu.Unlock()
-	for _, e := range effects {
+	if out.left != nil {
+		close(out.left.left)
+	}
+	s.gate()
+	return out
+}
+
+// gate is called with mu held: it holds back messages while the session waits for a connection.
+func (s *Session) gate() {
+	open := false
+	select {
+	case <-s.flows:
+		open = true
+	default:
+	}
+	state := s.machine.State()
+	switch flows := state.Live() || state >= session.Closing; {
+	case flows && !open:
+		close(s.flows)
+	case !flows && open:
+		s.flows = make(chan struct{})
+	}
+}
+
+func (s *Session) finishStep(done stepped) error {
+	for _, e := range done.effects {
 		s.carryOut(e)
 	}
-	if !queued {
-		s.stalled()
+	if l := done.stalled; l != nil {
+		s.lost(l, frame.Errorf(frame.SendStalled, "%s does not read its control stream", s.peer))
 	}
 	select {
 	case s.kick <- struct{}{}:
 	default:
 	}
-	return err
+	return done.err
 }
 
-// frameOf is what an effect sends; nil where it sends nothing.
+// frameOf is what an effect sends; nil where it sends nothing. It is called with mu held.
 func (s *Session) frameOf(e session.Effect) wire.Message {
 	switch e := e.(type) {
 	case session.SendInit:
-		return s.init
+		return s.link.init
 	case session.SendAccept:
-		return &wire.SessionAccept{Sid: s.sid, Params: e.Params, SessExp: uint64(e.Until.Unix())}
+		return &wire.SessionAccept{Sid: s.sid, Params: e.Params, SessExp: uint64(e.Until.Unix()), Resumed: e.Resumed}
 	case session.SendReject:
 		return &wire.SessionReject{Sid: s.sid, Code: e.Code, RetryAfterMS: uint64(e.RetryAfter.Milliseconds())}
+	case session.SendUpdate:
+		return updateOf(s.sid, e)
+	case session.SendUpdateAck:
+		return &wire.UpdateAck{Sid: s.sid, Seq: e.Seq, Code: e.Code}
 	case session.SendTerminate:
 		return &wire.SessionTerminate{Sid: s.sid, Code: e.Code}
 	case session.SendKeepalive:
@@ -183,92 +252,71 @@ func (s *Session) carryOut(e session.Effect) {
 	switch e := e.(type) {
 	case session.Opened:
 		close(s.opened)
-		if s.agent.cfg.Opened != nil {
-			s.agent.cfg.Opened(s.Info())
-		}
+		tell(s.agent.cfg.Opened, s)
+		s.nudge() // the key may have changed while it was opened
+	case session.Resumed:
+		s.mu.Lock()
+		s.cause = nil
+		s.mu.Unlock()
+		tell(s.agent.cfg.Resumed, s)
+	case session.Left:
+		s.agent.log.Info("session_lost_its_connection", "sid", s.sid, "peer", s.peer, "kept_until", e.Until.UTC())
+		s.nudge()
+	case session.CheckUpdate:
+		s.checkUpdate(e.SAT)
+	case session.Updated:
+		s.answered(e.Code)
+	case session.Changed:
+		tell(s.agent.cfg.Updated, s)
 	case session.Released:
 		s.release(e)
 	}
 }
 
-// queue says whether the frame has found a place; it does not wait.
-func (s *Session) queue(m wire.Message) bool {
-	select {
-	case s.outbox <- m:
-		return true
-	default:
-		return false
+func tell(listener func(Info), s *Session) {
+	if listener != nil {
+		listener(s.Info())
 	}
-}
-
-func (s *Session) stalled() {
-	s.lost(frame.Errorf(frame.SendStalled, "%s does not read its control stream", s.remote.AIC))
-}
-
-// lost notes why, and ends the session without another word. A session that is closing has no more use for its control stream:
-// what runs may still end, as long as the connection lives.
-func (s *Session) lost(cause error) {
-	s.mu.Lock()
-	state := s.machine.State()
-	if state == session.Closed || state == session.Closing && s.conn.Err() == nil {
-		s.mu.Unlock()
-		return
-	}
-	if s.cause == nil && state != session.Closing {
-		s.cause = cause
-	}
-	s.mu.Unlock()
-	s.step(session.ConnLost{})
 }
 
 func (s *Session) release(e session.Released) {
-	s.mu.Lock()
-	running := slices.Collect(maps.Keys(s.streams))
-	s.mu.Unlock()
-	for _, stream := range running {
-		stream.Reset(frame.SessionUnknown)
-	}
+	s.resetStreams(frame.SessionUnknown)
 	if s.agent.forget(s, e.Until) {
 		s.agent.cfg.Outcomes.Ended(s.sid, time.Now())
 		if s.agent.cfg.Ended != nil {
 			s.agent.cfg.Ended(s.Info(), e.Code)
 		}
 	}
-	s.agent.log.Debug("session_released", "sid", s.sid, "peer", s.remote.AIC, "code", e.Code.Hex())
-	close(s.released)
+	s.agent.log.Debug("session_released", "sid", s.sid, "peer", s.peer, "code", e.Code.Hex())
+	s.end()
 }
 
-// run owns the session until it is over: it starts the reader, and returns after it.
-func (s *Session) run() {
+// own runs the session until it is over: it keeps the machine's time, and returns after all that was begun for the session. A leader
+// serves its first link, and others after that.
+func (s *Session) own(first *link) {
 	defer close(s.done)
-	go s.read()
-	s.write()
-	<-s.readDone
+	var parts sync.WaitGroup
+	if first != nil {
+		parts.Go(func() { s.serve(first) })
+	}
+	if s.route != nil {
+		parts.Go(s.stayConnected)
+	}
+	s.keepTime()
+	parts.Wait()
+	s.works.Wait()
 }
 
-// write writes the control stream and keeps the machine's time until the session is released.
-func (s *Session) write() {
+func (s *Session) keepTime() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	draining, ended := s.conn.Draining(), s.conn.Context().Done()
 	for {
 		timer.Reset(s.untilTick())
 		select {
-		case m := <-s.outbox:
-			if err := s.control.WriteMessage(frameTimeout, m); err != nil {
-				s.lost(err)
-			}
 		case <-s.kick:
 		case <-timer.C:
 			s.step(session.Tick{})
-		case <-draining:
-			draining = nil
-			s.step(session.Close{Code: frame.Shutdown})
-		case <-ended:
-			ended = nil
-			s.lost(s.conn.Err())
-		case <-s.released:
-			s.finish()
+		case <-s.life.Done():
 			return
 		}
 	}
@@ -284,113 +332,14 @@ func (s *Session) untilTick() time.Duration {
 	return max(0, time.Until(next))
 }
 
-// finish sends what is still to be said, and gives the peer a moment to end its side, so that our last frame arrives.
-func (s *Session) finish() {
-	for {
-		select {
-		case m := <-s.outbox:
-			if s.control.WriteMessage(frameTimeout, m) != nil {
-				s.control.Reset(frame.SessionUnknown)
-				return
-			}
-			continue
-		default:
-		}
-		break
-	}
-	s.control.CloseWrite()
-	select {
-	case <-s.readDone:
-	case <-time.After(lingerTimeout):
-		s.control.Reset(frame.SessionUnknown)
-	}
-}
-
-// read gives the machine what arrives on the control stream, until its end.
-func (s *Session) read() {
-	defer close(s.readDone)
-	for {
-		m, err := wire.ReadControl(source{s.control, quietTimeout})
-		if err != nil {
-			s.readFailed(err)
-			return
-		}
-		if err := s.received(m); err != nil {
-			s.agent.log.Warn("control_frame_refused", "sid", s.sid, "peer", s.remote.AIC, "err", err)
-			s.step(session.Close{Code: frame.CodeOf(err)})
-			return
-		}
-	}
-}
-
-func (s *Session) readFailed(err error) {
-	if errors.Is(err, io.EOF) {
-		err = frame.Errorf(frame.UpstreamFailed, "%s ended the control stream", s.remote.AIC)
-	}
-	if connErr := s.conn.Err(); connErr != nil {
-		err = connErr
-	}
-	s.lost(err)
-	closeIfFatal(s.conn, err)
-}
-
-// closeIfFatal closes the connection of a peer that breaks the framing: nothing after it can be trusted.
-func closeIfFatal(conn *endpoint.Conn, err error) bool {
-	code := frame.CodeOf(err)
-	fatal := code >= frame.FrameTooLarge && code <= frame.Version
-	if fatal {
-		conn.Close(code, "")
-	}
-	return fatal
-}
-
-func (s *Session) received(m wire.Message) error {
-	switch m := m.(type) {
-	case *wire.SessionInit:
-		return s.step(session.RecvInit{})
-	case *wire.SessionAccept:
-		if m.Sid != s.sid {
-			return otherSid(m)
-		}
-		return s.step(session.RecvAccept{Params: m.Params, Until: time.Unix(int64(min(m.SessExp, maxTime)), 0)})
-	case *wire.SessionReject:
-		if m.Sid != s.sid {
-			return otherSid(m)
-		}
-		return s.step(session.RecvReject{Code: m.Code, RetryAfter: time.Duration(min(m.RetryAfterMS, 60_000)) * time.Millisecond})
-	case *wire.SessionTerminate:
-		if m.Sid != s.sid {
-			return otherSid(m)
-		}
-		return s.step(session.RecvTerminate{Code: m.Code})
-	case *wire.Keepalive:
-		return s.step(session.RecvKeepalive{TimestampMS: m.TimestampMS})
-	}
-	return frame.Errorf(frame.UnexpectedFrame, "%v has no place on a control stream", m.FrameType())
-}
-
-const maxTime = 253402300799 // the year 9999
-
-func otherSid(m wire.Message) error {
-	return frame.Errorf(frame.SessionUnknown, "%v names another session than its stream's", m.FrameType())
-}
-
-// source reads frames of a stream under one deadline each.
-type source struct {
-	stream  *endpoint.Stream
-	timeout time.Duration
-}
-
-func (s source) Next() (frame.Type, []byte, error) { return s.stream.ReadFrame(s.timeout) }
-
 // Initiate opens a session over a connection to the target, with the SAT that this agent's gateway handed over. It returns when
 // the target has accepted: a dial that succeeded proves nothing (TLS 1.3 lets a client finish before the server has judged it).
-// It does not close conn, which may hold several sessions with the same target.
+// It does not close conn, which may hold several sessions with the same target; a session that was opened so ends with it.
 func (a *Agent) Initiate(ctx context.Context, conn *endpoint.Conn, sat []byte) (*Session, error) {
-	return a.initiate(ctx, conn, sat, false)
+	return a.initiate(ctx, conn, sat, nil)
 }
 
-func (a *Agent) initiate(ctx context.Context, conn *endpoint.Conn, sat []byte, ownsConn bool) (*Session, error) {
+func (a *Agent) initiate(ctx context.Context, conn *endpoint.Conn, sat []byte, route *Route) (*Session, error) {
 	claims, err := token.ReadSAT(sat)
 	if err != nil {
 		return nil, err
@@ -398,44 +347,59 @@ func (a *Agent) initiate(ctx context.Context, conn *endpoint.Conn, sat []byte, o
 	if err := session.CheckHeld(claims, a.cfg.AIC, a.cfg.SPKI(), time.Now()); err != nil {
 		return nil, err
 	}
-	remote, err := remoteOf(conn)
+	if err := isTarget(conn, claims); err != nil {
+		return nil, err
+	}
+	l, err := openLink(ctx, conn, route != nil)
 	if err != nil {
 		return nil, err
 	}
-	if remote.AIC != claims.Audience || remote.SPKI != claims.TargetSPKI {
-		return nil, frame.Errorf(frame.IdentityMismatch, "the peer is %s with another key or name than the SAT's target %s", remote.AIC, claims.Audience)
-	}
-	control, err := conn.Open(ctx, frame.StreamA2AControl)
-	if err != nil {
-		return nil, err
-	}
-	control.SetPriority(0, false)
-	s := a.newSession(conn, control, remote, configOf(claims, session.Leader, session.DefaultParams()))
-	s.issuer, s.issued = claims.Issuer, claims.Issued
-	s.init = &wire.SessionInit{
-		Version: wire.Version, Sid: s.sid, Initiator: a.cfg.AIC, Target: claims.Audience, Cap: claims.Cap, SAT: sat,
-		Params: session.DefaultParams(),
-	}
+	cfg := configOf(claims, session.Leader, session.DefaultParams())
+	cfg.Resumable = route != nil
+	l.init = a.initOf(cfg, sat)
+	s := a.newSession(l, claims, cfg)
+	s.route = route
 	if err := a.begin(s); err != nil {
-		control.Reset(frame.CodeOf(err))
+		l.control.Reset(frame.CodeOf(err))
 		return nil, err
 	}
-	s.start(ownsConn)
+	s.start(l)
 	if err := s.waitOpen(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
+// isTarget holds the other end of a connection against a SAT: the name as well as the key.
+func isTarget(conn *endpoint.Conn, sat token.SAT) error {
+	remote, err := remoteOf(conn)
+	if err == nil && (remote.AIC != sat.Audience || remote.SPKI != sat.TargetSPKI) {
+		err = frame.Errorf(frame.IdentityMismatch, "the peer is %s with another key or name than the SAT's target %s", remote.AIC, sat.Audience)
+	}
+	return err
+}
+
+func openLink(ctx context.Context, conn *endpoint.Conn, owned bool) (*link, error) {
+	control, err := conn.Open(ctx, frame.StreamA2AControl)
+	if err != nil {
+		return nil, err
+	}
+	control.SetPriority(0, false)
+	return newLink(conn, control, owned), nil
+}
+
+func (a *Agent) initOf(cfg session.Config, sat []byte) *wire.SessionInit {
+	return &wire.SessionInit{
+		Version: wire.Version, Sid: cfg.Sid, Initiator: a.cfg.AIC, Target: cfg.Peer, Cap: cfg.Cap, SAT: sat, Params: cfg.Params,
+	}
+}
+
 // start sends the SESSION_INIT of a session that begin has made known, and runs it. The agent may have closed it in between.
-func (s *Session) start(ownsConn bool) {
+func (s *Session) start(l *link) {
 	s.step(session.Start{})
 	go func() {
 		defer s.agent.running.Done()
-		s.run()
-		if ownsConn {
-			s.conn.Close(frame.OK, "")
-		}
+		s.own(l)
 	}()
 }
 
@@ -443,13 +407,13 @@ func (s *Session) start(ownsConn bool) {
 func (a *Agent) begin(s *Session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.room(s.remote); err != nil {
+	if err := a.room(s.peer); err != nil {
 		return err
 	}
 	if _, live := a.sessions[s.sid]; live {
 		return frame.Errorf(frame.State, "the session of this SAT is open already")
 	}
-	if err := a.stillGood(s); err != nil {
+	if err := a.stillGood(s.peer, s.bound.issued); err != nil {
 		return err
 	}
 	a.sessions[s.sid] = s
@@ -462,7 +426,7 @@ func (s *Session) waitOpen(ctx context.Context) error {
 	select {
 	case <-s.opened:
 		return nil
-	case <-s.released:
+	case <-s.life.Done():
 	case <-ctx.Done():
 		s.step(session.Close{Code: frame.Cancelled})
 	}
@@ -475,16 +439,17 @@ func (s *Session) waitOpen(ctx context.Context) error {
 	if s.cause != nil {
 		return s.cause
 	}
-	return frame.Errorf(s.machine.Reason(), "%s did not open the session", s.remote.AIC)
+	return frame.Errorf(s.machine.Reason(), "%s did not open the session", s.peer)
 }
 
 func configOf(sat token.SAT, role session.Role, params wire.Params) session.Config {
-	peer := sat.Audience
+	self, peer := sat.Subject, sat.Audience
 	if role == session.Partner {
-		peer = sat.Subject
+		self, peer = peer, self
 	}
 	return session.Config{
-		Sid: sat.Sid, Role: role, Peer: peer, Cap: sat.Cap, Scope: sat.Scope, Limits: sat.Limits, Params: params, Until: sat.Ends(),
+		Sid: sat.Sid, Role: role, Self: self, Peer: peer, Cap: sat.Cap, Scope: sat.Scope, Limits: sat.Limits, Params: params, Until: sat.Ends(),
+		Renewable: sat.Update, Resumable: role == session.Partner,
 	}
 }
 
@@ -500,11 +465,11 @@ func (a *Agent) Serve(ctx context.Context, conn *endpoint.Conn) {
 	defer use.stop()
 	conn.Serve(ctx, endpoint.Handlers{
 		frame.StreamA2AControl: func(_ context.Context, control *endpoint.Stream) { a.answer(conn, use, control, remote) },
-		frame.StreamA2AData:    func(ctx context.Context, data *endpoint.Stream) { a.exchange(ctx, conn, data) },
+		frame.StreamA2AData:    func(_ context.Context, data *endpoint.Stream) { a.exchange(conn, data) },
 	})
 }
 
-// answer reads the SESSION_INIT of a control stream, runs the checks, and owns the session until it is over.
+// answer reads the SESSION_INIT of a control stream, runs the checks, and serves the stream until the session is over or has left it.
 func (a *Agent) answer(conn *endpoint.Conn, use *usage, control *endpoint.Stream, remote session.Remote) {
 	m, err := wire.ReadControl(source{control, headerTimeout})
 	init, ok := m.(*wire.SessionInit)
@@ -518,25 +483,55 @@ func (a *Agent) answer(conn *endpoint.Conn, use *usage, control *endpoint.Stream
 		return
 	}
 	control.SetPriority(0, false)
-	sat, presented, params, err := a.checkInit(init, remote)
-	s := a.newSession(conn, control, remote, configOf(sat, session.Partner, params))
-	s.issuer, s.issued = sat.Issuer, sat.Issued
-	s.sid = init.Sid
-	if err == nil {
-		err = a.register(s, sat, presented)
+	l := newLink(conn, control, false)
+	admit := a.admit
+	if init.Resume != nil {
+		admit = a.takeOver
 	}
-	s.step(session.RecvInit{})
+	var s *Session
+	if err = a.mayInit(remote.AIC); err == nil {
+		s, err = admit(l, init, remote)
+	}
 	if err != nil {
-		a.log.Warn("session_refused", "peer", remote.AIC, "sid", init.Sid, "cti", sat.ID, "err", err)
-		code := session.RejectCode(frame.CodeOf(err), a.isHome(remote.AIC))
-		s.step(session.Refuse{Code: code, RetryAfter: retryAfter(code)})
-	} else {
-		use.enter()
-		defer use.leave()
-		a.log.Info("session_accepted", "peer", remote.AIC, "sid", init.Sid, "cti", sat.ID, "cap", sat.Cap)
-		s.step(session.Admit{Params: params, Until: sat.Ends()})
+		a.log.Warn("session_refused", "peer", remote.AIC, "sid", init.Sid, "resume", init.Resume != nil, "err", err)
+		a.reject(l, init, session.RejectCode(frame.CodeOf(err), a.isHome(remote.AIC)))
+		return
 	}
-	s.run()
+	use.enter()
+	defer use.leave()
+	s.serve(l)
+}
+
+// admit opens the session that a SESSION_INIT asks for.
+func (a *Agent) admit(l *link, init *wire.SessionInit, remote session.Remote) (*Session, error) {
+	sat, presented, err := a.checkSAT(init, remote)
+	if err != nil {
+		return nil, err
+	}
+	params, err := session.Narrow(init.Params, session.DefaultParams())
+	if err != nil {
+		return nil, err
+	}
+	s := a.newSession(l, sat, configOf(sat, session.Partner, params))
+	if err := a.register(s, sat, presented); err != nil {
+		return nil, err
+	}
+	a.log.Info("session_accepted", "peer", remote.AIC, "sid", s.sid, "cti", sat.ID, "cap", sat.Cap)
+	s.step(session.RecvInit{})
+	s.step(session.Admit{Params: params, Until: sat.Ends()})
+	go func() {
+		defer a.running.Done()
+		s.own(nil)
+	}()
+	return s, nil
+}
+
+// reject answers a SESSION_INIT that has failed a check; nothing is kept of it.
+func (a *Agent) reject(l *link, init *wire.SessionInit, code frame.Code) {
+	s := a.newSession(l, token.SAT{}, session.Config{Sid: init.Sid, Role: session.Partner, Peer: init.Initiator})
+	s.step(session.RecvInit{})
+	s.step(session.Refuse{Code: code, RetryAfter: retryAfter(code)})
+	s.serve(l)
 }
 
 func retryAfter(code frame.Code) time.Duration {

@@ -23,20 +23,78 @@ type DeliverOptions struct {
 	Progress func(items []aci.ItemState, note string)
 }
 
+// maxRepeats is how often one message is sent: a session whose connection goes more often than that is of no use.
+const maxRepeats = 16
+
 // Deliver sends an encoded AgentContext and returns the AgentContext that comes back. The deadline of ctx is told to the target;
-// its end cancels the work there. Codes: 44, 49 for ctx; 67 for a session that is closing; 69, 10, 0F for limits; what the
-// target answered; 48 for a lost connection. Progress is called from the calling goroutine.
+// its end cancels the work there. A connection that is lost meanwhile is waited for, and the message repeated under its id: the target
+// works on it once. Codes: 44, 49 for ctx; 67 for a session that is closing; 69, 10, 0F for limits; 66, 46 for what the session does
+// not allow; what the target answered; 48 for a connection that did not come back. Progress is called from the calling goroutine.
 func (s *Session) Deliver(ctx context.Context, body []byte, o DeliverOptions) ([]byte, error) {
 	if !s.leader {
 		return nil, frame.Errorf(frame.State, "only the side that opened a session delivers contexts in it")
 	}
-	if err := s.step(session.Message{Len: uint64(len(body)), Opens: true}); err != nil {
+	if o.MsgID == (wire.ID{}) {
+		rand.Read(o.MsgID[:])
+	}
+	for sent := 1; ; sent++ {
+		l, err := s.ready(ctx)
+		if err != nil {
+			return nil, err
+		}
+		result, err := s.deliver(ctx, l, body, o)
+		if err == nil {
+			return result, nil
+		}
+		if errors.Is(err, endpoint.ErrConnEnded) {
+			s.lost(l, err) // nobody else may have noticed yet
+		} else if !errors.Is(err, errLeft) {
+			return nil, orContext(ctx, s.cutBy(err))
+		}
+		if s.route == nil || sent == maxRepeats || ctx.Err() != nil {
+			return nil, orContext(ctx, s.cutBy(err))
+		}
+	}
+}
+
+// ready is the link over which messages go now. It waits for a session that is being resumed.
+func (s *Session) ready(ctx context.Context) (*link, error) {
+	for {
+		s.mu.Lock()
+		l, flows, over := s.link, s.flows, s.machine.State() >= session.Closing
+		s.mu.Unlock()
+		if over {
+			return nil, s.over()
+		}
+		select {
+		case <-flows:
+			if l != nil {
+				return l, nil
+			}
+		case <-ctx.Done():
+			return nil, contextError(ctx)
+		}
+	}
+}
+
+// over is why nothing begins any more: a connection that did not come back, or that the session is closing.
+func (s *Session) over() error {
+	if err := s.Err(); frame.CodeOf(err) == frame.UpstreamFailed {
+		return err
+	}
+	return frame.Errorf(frame.SessionUnknown, "session is %v", s.Info().State)
+}
+
+// deliver is one try of Deliver, over one link.
+func (s *Session) deliver(ctx context.Context, l *link, body []byte, o DeliverOptions) ([]byte, error) {
+	hdr := s.header(ctx, body, o)
+	if err := s.stepOn(l, session.Message{Len: hdr.Len, Opens: true, Mode: hdr.Mode}); err != nil {
 		return nil, err
 	}
-	defer s.step(session.StreamEnded{})
-	data, err := s.conn.Open(ctx, frame.StreamA2AData)
+	defer s.stepOn(l, session.StreamEnded{})
+	data, err := l.conn.Open(ctx, frame.StreamA2AData)
 	if err != nil {
-		return nil, orContext(ctx, err)
+		return nil, err
 	}
 	if !s.track(data) {
 		data.Reset(frame.SessionUnknown)
@@ -45,13 +103,11 @@ func (s *Session) Deliver(ctx context.Context, body []byte, o DeliverOptions) ([
 	defer s.untrack(data)
 	stop := context.AfterFunc(ctx, func() { data.Reset(frame.Cancelled) })
 	defer stop()
-	hdr := s.header(ctx, body, o)
-	result, err := s.roundTrip(data, hdr, body, o)
+	result, err := s.roundTrip(l, data, hdr, body, o)
 	if err != nil {
 		data.Reset(frame.Cancelled)
-		return nil, orContext(ctx, s.cutBy(err))
 	}
-	return result, nil
+	return result, err
 }
 
 func orContext(ctx context.Context, err error) error {
@@ -67,7 +123,7 @@ func (s *Session) header(ctx context.Context, body []byte, o DeliverOptions) *wi
 		SHA256: sha256.Sum256(body), Cap: wire.Cap8Of(s.cap),
 	}
 	if h.MsgID == (wire.ID{}) {
-		rand.Read(h.MsgID[:])
+		rand.Read(h.MsgID[:]) // a result's own
 	}
 	if o.Async {
 		h.Mode = wire.ModeAsync
@@ -79,7 +135,7 @@ func (s *Session) header(ctx context.Context, body []byte, o DeliverOptions) *wi
 }
 
 // roundTrip writes the request and reads up to its answer. A write that fails may mean that the target has answered early.
-func (s *Session) roundTrip(data *endpoint.Stream, hdr *wire.CtxHdr, body []byte, o DeliverOptions) ([]byte, error) {
+func (s *Session) roundTrip(l *link, data *endpoint.Stream, hdr *wire.CtxHdr, body []byte, o DeliverOptions) ([]byte, error) {
 	writeErr := writeBody(data, hdr, body)
 	for {
 		m, err := wire.ReadData(source{data, quietTimeout})
@@ -97,7 +153,7 @@ func (s *Session) roundTrip(data *endpoint.Stream, hdr *wire.CtxHdr, body []byte
 		case *wire.CtxErr:
 			return nil, answeredError(m)
 		case *wire.CtxHdr:
-			return s.result(data, hdr, m)
+			return s.result(l, data, hdr, m)
 		}
 	}
 }
@@ -109,11 +165,11 @@ func answeredError(m *wire.CtxErr) error {
 	return frame.Errorf(m.Code, "target answers: %s", m.Msg)
 }
 
-func (s *Session) result(data *endpoint.Stream, asked, m *wire.CtxHdr) ([]byte, error) {
+func (s *Session) result(l *link, data *endpoint.Stream, asked, m *wire.CtxHdr) ([]byte, error) {
 	if m.Kind != wire.KindResult || m.ReplyTo != asked.MsgID || m.Sid != s.sid || m.Cap != asked.Cap {
 		return nil, frame.Errorf(frame.Binding, "target answers another message than was sent")
 	}
-	if err := s.step(session.Message{Len: m.Len}); err != nil {
+	if err := s.stepOn(l, session.Message{Len: m.Len}); err != nil {
 		return nil, err
 	}
 	return readBody(data, m)

@@ -101,7 +101,7 @@ func (a *Agent) verifyPeer(cs tls.ConnectionState) error {
 	return identity.VerifyPinned(remote.SPKI, time.Now)(cs)
 }
 
-// route is how this agent dials a target.
+// route is how this agent dials a target once.
 type route struct {
 	endpoint    *endpoint.Endpoint
 	addrs       []string
@@ -158,10 +158,9 @@ func (a *Agent) connect(ctx context.Context, r route, sat token.SAT) (*endpoint.
 }
 
 // Open dials the target of a SAT, opens the session and closes the connection with it. A handshake that the target refused is
-// tried once more after 200 ms: the offer travels another way than the answer, and may arrive just after us.
-// addrs are host:port, the best first; at most 6 are tried.
-func (a *Agent) Open(ctx context.Context, ep *endpoint.Endpoint, addrs []string, cert tls.Certificate, sat []byte) (*Session, error) {
-	r := route{endpoint: ep, addrs: addrs, certificate: cert}
+// tried once more after 200 ms: the offer travels another way than the answer, and may arrive just after us. When the connection is
+// lost the session is resumed on another one, for up to 60 s, and what was under way is repeated; see [Route].
+func (a *Agent) Open(ctx context.Context, r Route, sat []byte) (*Session, error) {
 	s, err := a.open(ctx, r, sat)
 	if frame.CodeOf(err) != frame.TrustDenied {
 		return s, err
@@ -174,16 +173,16 @@ func (a *Agent) Open(ctx context.Context, ep *endpoint.Endpoint, addrs []string,
 	return a.open(ctx, r, sat)
 }
 
-func (a *Agent) open(ctx context.Context, r route, sat []byte) (*Session, error) {
+func (a *Agent) open(ctx context.Context, r Route, sat []byte) (*Session, error) {
 	claims, err := token.ReadSAT(sat)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := a.connect(ctx, r, claims)
+	conn, err := a.connect(ctx, route{endpoint: r.Endpoint, addrs: r.Addrs, certificate: r.Certificate()}, claims)
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.initiate(ctx, conn, sat, true)
+	s, err := a.initiate(ctx, conn, sat, &r)
 	if err != nil {
 		conn.Close(frame.OK, "")
 		return nil, err

@@ -34,13 +34,22 @@ type net2 struct {
 	cut        atomic.Bool // nothing passes
 	a, b       *side
 	domA, domB *identitytest.Domain
-	n          byte // of ids
+	ids        atomic.Uint32
+	gateway    *gateway
 }
 
 type side struct {
 	*Agent
-	cert tls.Certificate
-	ep   *endpoint.Endpoint
+	domain home
+	key    sync.Mutex // guards cert
+	cert   tls.Certificate
+	ep     *endpoint.Endpoint
+}
+
+func (s *side) certificate() tls.Certificate {
+	s.key.Lock()
+	defer s.key.Unlock()
+	return s.cert
 }
 
 // router drops everything while the network is cut.
@@ -87,13 +96,14 @@ func (n *net2) side(d *identitytest.Domain, conn net.PacketConn, handler Handler
 	id := d.AIC(n.t)
 	cert := d.Certificate(n.t, id)
 	trust := d.Trust(n.t) // an agent knows the bundle of its own domain, no other
-	cfg := Config{AIC: string(id), SPKI: func() wire.Hash { return sha256.Sum256(cert.Leaf.RawSubjectPublicKeyInfo) }, Keys: trust.Keys(identity.UseSAT), DomainOf: trust.DomainOf, Handler: handler}
+	s := &side{cert: cert, domain: home{d, n.t}}
+	cfg := Config{AIC: string(id), SPKI: func() wire.Hash { return spkiOf(s.certificate()) }, Keys: trust.Keys(identity.UseSAT), DomainOf: trust.DomainOf, Handler: handler}
 	if change != nil {
 		change(&cfg)
 	}
-	s := &side{Agent: New(cfg), cert: cert}
+	s.Agent = New(cfg)
 	host := &Host{}
-	host.Add(s.Agent, func() tls.Certificate { return cert })
+	host.Add(s.Agent, s.certificate)
 	ep, err := endpoint.Open(endpoint.Config{PacketConn: conn, Profile: endpoint.Agent, Faces: []endpoint.Face{host.Face()}})
 	if err != nil {
 		n.t.Fatal(err)
@@ -107,10 +117,10 @@ func (n *net2) cap() string { return directory.CapID(n.b.AIC(), skill) }
 // mint makes the SAT of a new session of a at b.
 func (n *net2) mint(change func(*token.SAT)) []byte {
 	n.t.Helper()
-	n.n++
+	id := byte(n.ids.Add(1))
 	sat := token.SAT{
-		Issuer: string(n.domB.Gateway), Subject: n.a.AIC(), Audience: n.b.AIC(), Issued: uint64(time.Now().Unix()), ID: wire.ID{1, n.n},
-		Confirm: token.Confirm{SPKI: n.a.cfg.SPKI()}, Scope: []string{"acps.skill.invoke:" + skill}, TargetSPKI: n.b.cfg.SPKI(), Sid: wire.ID{2, n.n},
+		Issuer: string(n.domB.Gateway), Subject: n.a.AIC(), Audience: n.b.AIC(), Issued: uint64(time.Now().Unix()), ID: wire.ID{1, id},
+		Confirm: token.Confirm{SPKI: n.a.cfg.SPKI()}, Scope: []string{"acps.skill.invoke:" + skill}, TargetSPKI: n.b.cfg.SPKI(), Sid: wire.ID{2, id},
 		Cap: n.cap(), Txn: wire.ID{3},
 	}
 	if change != nil {
@@ -138,10 +148,15 @@ func (n *net2) route() route {
 	return route{endpoint: n.a.ep, certificate: n.a.cert, addrs: []string{"10.0.0.2:4434", "10.0.0.9:4434"}}
 }
 
+// way is the same for a session.
+func (n *net2) way() Route {
+	return Route{Endpoint: n.a.ep, Addrs: n.route().addrs, Certificate: n.a.certificate}
+}
+
 func (n *net2) open(sat []byte) (*Session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return n.a.Open(ctx, n.a.ep, n.route().addrs, n.a.cert, sat)
+	return n.a.Open(ctx, n.way(), sat)
 }
 
 func (n *net2) mustOpen(change func(*token.SAT)) *Session {
@@ -641,27 +656,26 @@ func TestCloseBeforeTheInit(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close(frame.OK, "")
-		control, err := conn.Open(t.Context(), frame.StreamA2AControl)
+		l, err := openLink(t.Context(), conn, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		remote, _ := remoteOf(conn)
-		s := n.a.newSession(conn, control, remote, configOf(claims, session.Leader, session.DefaultParams()))
-		s.init = n.init(sat)
+		l.init = n.init(sat)
+		s := n.a.newSession(l, claims, configOf(claims, session.Leader, session.DefaultParams()))
 		if err := n.a.begin(s); err != nil {
 			t.Fatal(err)
 		}
 		closed := make(chan struct{})
 		go func() { n.a.Close(t.Context()); close(closed) }()
 		<-s.Released()
-		s.start(false)
+		s.start(l)
 		if err := s.waitOpen(t.Context()); frame.CodeOf(err) != frame.Shutdown {
 			t.Errorf("open: %v", err)
 		}
 		<-closed
 		synctest.Wait()
-		if len(s.outbox) != 0 || len(n.b.Sessions()) != 0 || conn.Err() != nil {
-			t.Errorf("%d frames wait, the target has %d sessions, connection %v", len(s.outbox), len(n.b.Sessions()), conn.Err())
+		if len(l.outbox) != 0 || len(n.b.Sessions()) != 0 || conn.Err() != nil {
+			t.Errorf("%d frames wait, the target has %d sessions, connection %v", len(l.outbox), len(n.b.Sessions()), conn.Err())
 		}
 	})
 }
@@ -674,7 +688,7 @@ func TestCloseBesideOpen(t *testing.T) {
 		sat := n.offered(nil)
 		returned := make(chan *Session, 1)
 		go func() {
-			s, _ := a.Open(t.Context(), n.a.ep, n.route().addrs, n.a.cert, sat)
+			s, _ := a.Open(t.Context(), n.way(), sat)
 			returned <- s
 		}()
 		var s *Session
@@ -710,8 +724,9 @@ func TestCloseBesideOpen(t *testing.T) {
 func TestInitLeavesBeforeTerminate(t *testing.T) {
 	for range 500 {
 		agent := New(Config{AIC: "A", DomainOf: func(string) string { return "" }})
-		s := agent.newSession(nil, nil, session.Remote{AIC: "B"}, session.Config{Sid: wire.ID{1}, Role: session.Leader, Until: time.Now().Add(time.Hour)})
-		s.init = &wire.SessionInit{Sid: s.sid}
+		l := newLink(nil, nil, false)
+		l.init = &wire.SessionInit{Sid: wire.ID{1}}
+		s := agent.newSession(l, token.SAT{}, session.Config{Sid: wire.ID{1}, Role: session.Leader, Peer: "B", Until: time.Now().Add(time.Hour)})
 		var both sync.WaitGroup
 		both.Go(func() { s.step(session.Start{}) })
 		both.Go(func() {
@@ -721,7 +736,7 @@ func TestInitLeavesBeforeTerminate(t *testing.T) {
 			s.step(session.Close{Code: frame.Shutdown})
 		})
 		both.Wait()
-		if m := <-s.outbox; m.FrameType() != frame.SessionInit {
+		if m := <-l.outbox; m.FrameType() != frame.SessionInit {
 			t.Fatalf("%v leaves first", m.FrameType())
 		}
 	}
@@ -800,7 +815,9 @@ func TestAddressesAreTriedInTurn(t *testing.T) {
 		sat := n.offered(nil)
 		addrs := []string{"10.0.0.9:4434", "10.0.0.2:4434"}
 		begin := time.Now()
-		s, err := n.a.Open(t.Context(), n.a.ep, addrs, n.a.cert, sat)
+		way := n.way()
+		way.Addrs = addrs
+		s, err := n.a.Open(t.Context(), way, sat)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -808,7 +825,8 @@ func TestAddressesAreTriedInTurn(t *testing.T) {
 		if took := time.Since(begin); took < dialStagger || took > 2*dialStagger {
 			t.Errorf("opened after %v", took)
 		}
-		if _, err := n.a.Open(t.Context(), n.a.ep, nil, n.a.cert, n.offered(nil)); frame.CodeOf(err) != frame.UpstreamFailed {
+		way.Addrs = nil
+		if _, err := n.a.Open(t.Context(), way, n.offered(nil)); frame.CodeOf(err) != frame.UpstreamFailed {
 			t.Errorf("without an address: %v", err)
 		}
 	})
@@ -853,7 +871,8 @@ func TestMisbehaviour(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNet2(t, handlerFunc(sells), nil)
 				s := n.mustOpen(nil)
-				stream, err := s.conn.Open(t.Context(), tt.kind)
+				conn := s.link.conn
+				stream, err := conn.Open(t.Context(), tt.kind)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -867,9 +886,9 @@ func TestMisbehaviour(t *testing.T) {
 				}
 				stream.CloseWrite()
 				if tt.conn {
-					<-s.conn.Context().Done()
-					if got := frame.CodeOf(s.conn.Err()); got != tt.want {
-						t.Errorf("connection ended with %v, want %v", s.conn.Err(), tt.want)
+					<-conn.Context().Done()
+					if got := frame.CodeOf(conn.Err()); got != tt.want {
+						t.Errorf("connection ended with %v, want %v", conn.Err(), tt.want)
 					}
 					<-s.Released()
 					return
@@ -926,7 +945,7 @@ func TestSecondInit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.queue(n.init(sat))
+		s.link.queue(n.init(sat))
 		<-s.Released()
 		if frame.CodeOf(s.Err()) != frame.State {
 			t.Error(s.Err())

@@ -19,14 +19,18 @@ func TestRevocationEndsSessions(t *testing.T) {
 		revoke func(n *net2, s *Session)
 		ends   bool
 	}{
-		"its peer":           {func(n *net2, _ *Session) { n.b.RevokePeer(n.a.AIC(), frame.Revoked) }, true},
-		"another peer":       {func(n *net2, _ *Session) { n.b.RevokePeer(n.b.AIC(), frame.Revoked) }, false},
-		"the session":        {func(n *net2, s *Session) { n.b.RevokeSession(s.sid, frame.Revoked) }, true},
-		"its issuer":         {func(n *net2, s *Session) { n.b.RevokeIssuer(string(n.domB.Gateway), s.issued+1, frame.Revoked) }, true},
-		"its issuer, before": {func(n *net2, s *Session) { n.b.RevokeIssuer(string(n.domB.Gateway), s.issued, frame.Revoked) }, false},
-		"another issuer":     {func(n *net2, s *Session) { n.b.RevokeIssuer(string(n.domA.Gateway), s.issued+1, frame.Revoked) }, false},
-		"at the other end":   {func(n *net2, _ *Session) { n.a.RevokePeer(n.b.AIC(), frame.Revoked) }, true},
-		"all":                {func(n *net2, _ *Session) { n.b.RevokeAll(frame.Revoked, "test") }, true},
+		"its peer":     {func(n *net2, _ *Session) { n.b.RevokePeer(n.a.AIC(), frame.Revoked) }, true},
+		"another peer": {func(n *net2, _ *Session) { n.b.RevokePeer(n.b.AIC(), frame.Revoked) }, false},
+		"the session":  {func(n *net2, s *Session) { n.b.RevokeSession(s.sid, frame.Revoked) }, true},
+		"its issuer": {func(n *net2, s *Session) {
+			n.b.RevokeIssuer(string(n.domB.Gateway), s.binding().issued+1, frame.Revoked)
+		}, true},
+		"its issuer, before": {func(n *net2, s *Session) { n.b.RevokeIssuer(string(n.domB.Gateway), s.binding().issued, frame.Revoked) }, false},
+		"another issuer": {func(n *net2, s *Session) {
+			n.b.RevokeIssuer(string(n.domA.Gateway), s.binding().issued+1, frame.Revoked)
+		}, false},
+		"at the other end": {func(n *net2, _ *Session) { n.a.RevokePeer(n.b.AIC(), frame.Revoked) }, true},
+		"all":              {func(n *net2, _ *Session) { n.b.RevokeAll(frame.Revoked, "test") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -170,7 +170,7 @@ func updateCmd(o *options) *cobra.Command {
 }
 
 func rekeyCmd(o *options) *cobra.Command {
-	return o.agentVerb("rekey", "give an agent a new key under its AIC", "/v1/agent/rekey", "has a new key", &local.AgentRequest{})
+	return o.agentVerb("rekey", "give an agent a new key under its AIC; running sessions move to it", "/v1/agent/rekey", "has a new key", &local.AgentRequest{})
 }
 
 func deregisterCmd(o *options) *cobra.Command {

@@ -6,6 +6,7 @@ import (
 
 	"agentgw/a2a/wire"
 	"agentgw/internal/frame"
+	"agentgw/internal/policy"
 )
 
 // message counts one CTX_HDR of either direction. The message that reaches a limit passes, and one that would exceed it is
@@ -13,14 +14,17 @@ import (
 // once: a TERMINATE on its own stream could overtake the very message that reached the limit (a2a/PROTOCOL.md, "Limits").
 func (s *Session) message(ev Message, now time.Time) ([]Effect, error) {
 	switch {
-	case s.state == Established:
+	case s.state.Live():
 	case s.state == Closing && !ev.Opens: // the result of what still runs
 		s.lastUsed, s.lastSent = now, now
 		return nil, nil
-	case s.state == Closing || s.state == Closed:
+	case s.state >= Lost:
 		return nil, frame.Errorf(frame.SessionUnknown, "session is %v", s.state)
 	default:
 		return nil, s.illegal("CTX_HDR")
+	}
+	if err := s.allows(ev); err != nil {
+		return nil, err
 	}
 	if ev.Len > s.Params.MaxContext {
 		return nil, frame.Errorf(frame.LimitExceeded, "context of %d bytes, this session allows %d", ev.Len, s.Params.MaxContext)
@@ -32,6 +36,23 @@ func (s *Session) message(ev Message, now time.Time) ([]Effect, error) {
 		return nil, frame.Errorf(frame.RateLimited, "more than %d messages in one second", s.Limits.RatePerSec)
 	}
 	return s.count(ev, now)
+}
+
+// allows holds a message against what the session allows now; an update may have narrowed it: scope (66), kinds and modes (46).
+func (s *Session) allows(ev Message) error {
+	kind := wire.KindResult
+	if ev.Opens {
+		kind = wire.KindAgentContext
+	}
+	switch {
+	case !slices.Contains(s.Params.Kinds, kind):
+		return frame.Errorf(frame.PolicyDenied, "this session allows no messages of kind %d", kind)
+	case ev.Opens && !slices.Contains(s.Params.Modes, ev.Mode):
+		return frame.Errorf(frame.PolicyDenied, "this session allows no messages of mode %d", ev.Mode)
+	case ev.Opens && !policy.Covers(s.Scope, []string{s.invoke}):
+		return frame.Errorf(frame.Scope, "the session's scope %q does not cover %s", s.Scope, s.invoke)
+	}
+	return nil
 }
 
 func (s *Session) count(ev Message, now time.Time) ([]Effect, error) {
@@ -49,12 +70,18 @@ func (s *Session) count(ev Message, now time.Time) ([]Effect, error) {
 		s.running++
 	}
 	s.lastUsed, s.lastSent = now, now
-	s.spent = s.spent || reached(messages, l.MaxMessages) || reached(bytes, l.MaxBytes) || reached(streams, l.MaxStreams)
+	s.spent = s.spent || s.used()
 	return s.endSpent(now), nil
 }
 
+// used says whether a limit is reached.
+func (s *Session) used() bool {
+	l := s.Limits
+	return reached(s.messages, l.MaxMessages) || reached(s.bytes, l.MaxBytes) || reached(s.streams, l.MaxStreams)
+}
+
 func (s *Session) endSpent(now time.Time) []Effect {
-	if s.state != Established || !s.spent || s.running > 0 {
+	if !s.state.Live() || !s.spent || s.running > 0 {
 		return nil
 	}
 	return s.closeLocal(frame.SessionLimit, now)
@@ -64,14 +91,22 @@ func over(n, limit uint64) bool    { return limit > 0 && n > limit }
 func reached(n, limit uint64) bool { return limit > 0 && n >= limit }
 
 func (s *Session) underRate(now time.Time) bool {
-	if s.Limits.RatePerSec == 0 {
-		return true
+	return s.Limits.RatePerSec == 0 || s.rate.under(s.Limits.RatePerSec, now)
+}
+
+// perSecond counts what happens in one second.
+type perSecond struct {
+	second int64
+	count  uint64
+}
+
+// under counts one more, and says whether that is within a limit.
+func (p *perSecond) under(limit uint64, now time.Time) bool {
+	if second := now.Unix(); second != p.second {
+		p.second, p.count = second, 0
 	}
-	if second := now.Unix(); second != s.rateSecond {
-		s.rateSecond, s.rateCount = second, 0
-	}
-	s.rateCount++
-	return s.rateCount <= s.Limits.RatePerSec
+	p.count++
+	return p.count <= limit
 }
 
 // DefaultParams are what this side proposes, and the widest that it accepts.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/a2a/token"
+	"agentgw/a2a/wire"
 	"agentgw/internal/frame"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write what the scenarios give into testdata")
 
 // A scenario is lines `> [+duration] event [key=value…]`, each followed by what came of it; `#` begins a comment. The first
-// event may be `session role=… max_msgs=…`. -update writes the answers; review them as a diff.
+// event may be `session role=… max_msgs=…`; until counts minutes from the beginning, and sat=1 stands for a new SAT of two hours. -update writes the answers; review them as a diff.
 func TestScenarios(t *testing.T) {
 	files, _ := filepath.Glob("testdata/*.txt")
 	if len(files) == 0 {
@@ -65,9 +67,13 @@ func play(t *testing.T, script string) string {
 		}
 		args := arguments(t, words[1:])
 		if words[0] == "session" {
-			c := config(Leader)
+			c := config(Role(args["role"]))
+			if args["higher"] == 1 {
+				c.Self, c.Peer = c.Peer, c.Self
+			}
+			c.Renewable = args["upd"] == 1
 			c.Limits.MaxMessages, c.Limits.MaxBytes, c.Limits.MaxStreams, c.Limits.IdleSeconds = args["max_msgs"], args["max_bytes"], args["max_streams"], args["idle_s"]
-			s = New(c)
+			s, now = New(c), t0
 			continue
 		}
 		effects, err := s.Step(parseEvent(t, words[0], args), now)
@@ -84,7 +90,14 @@ func play(t *testing.T, script string) string {
 
 func due(s *Session) string {
 	if next := s.NextDeadline(); !next.IsZero() {
-		return fmt.Sprintf(" running=%d next=+%v", s.Running(), next.Sub(t0))
+		terms := ""
+		if s.State().Live() && s.Until != t0.Add(time.Hour) {
+			terms = fmt.Sprintf(" until=+%v", s.Until.Sub(t0))
+		}
+		if s.State().Live() && s.Params.MaxContext != wire.MaxContext {
+			terms += fmt.Sprintf(" max_ctx=%d", s.Params.MaxContext)
+		}
+		return fmt.Sprintf(" running=%d next=+%v%s", s.Running(), next.Sub(t0), terms)
 	}
 	return ""
 }
@@ -95,6 +108,16 @@ func describe(e Effect) string {
 		return "SendTerminate " + e.Code.Hex()
 	case SendReject:
 		return "SendReject " + e.Code.Hex()
+	case SendUpdate:
+		return fmt.Sprintf("SendUpdate %d", e.Seq)
+	case SendUpdateAck:
+		return fmt.Sprintf("SendUpdateAck %d %s", e.Seq, e.Code.Hex())
+	case Updated:
+		return "Updated " + e.Code.Hex()
+	case Left:
+		return fmt.Sprintf("Left until +%v", e.Until.Sub(t0))
+	case SendAccept:
+		return fmt.Sprintf("SendAccept until +%v resumed=%v", e.Until.Sub(t0), e.Resumed)
 	case StopData:
 		return "StopData " + e.Code.Hex()
 	case SendKeepalive:
@@ -130,6 +153,22 @@ func parseEvent(t *testing.T, name string, args map[string]uint64) Event {
 		return Refuse{Code: frame.Code(args["code"])}
 	case "recv-accept":
 		return RecvAccept{Params: DefaultParams(), Until: t0.Add(time.Hour)}
+	case "recv-resumed":
+		return RecvAccept{Params: DefaultParams(), Until: minutes(args["until"]), Resumed: true}
+	case "resume":
+		return Resume{Grant: granted(args)}
+	case "readmit":
+		return Readmit{Grant: granted(args)}
+	case "update":
+		return Update{Change: change(args), Grant: granted(args)}
+	case "recv-update":
+		return RecvUpdate{Seq: args["seq"], Change: change(args)}
+	case "admit-update":
+		return AdmitUpdate{Grant: *granted(args)}
+	case "refuse-update":
+		return RefuseUpdate{Code: frame.Code(args["code"])}
+	case "recv-ack":
+		return RecvUpdateAck{Seq: args["seq"], Code: frame.Code(args["code"])}
 	case "recv-reject":
 		return RecvReject{Code: frame.Code(args["code"])}
 	case "request":
@@ -145,10 +184,34 @@ func parseEvent(t *testing.T, name string, args map[string]uint64) Event {
 	case "recv-keepalive":
 		return RecvKeepalive{TimestampMS: args["ts"]}
 	case "lost":
-		return ConnLost{}
+		return ConnLost{Final: args["final"] == 1}
 	case "tick":
 		return Tick{}
 	}
 	t.Fatalf("no event is called %q", name)
 	return nil
+}
+
+func minutes(n uint64) time.Time { return t0.Add(time.Duration(n) * time.Minute) }
+
+func granted(args map[string]uint64) *Grant {
+	if args["sat"] == 0 {
+		return nil
+	}
+	return &Grant{Scope: []string{invoke}, Limits: token.Limits{MaxMessages: args["max_msgs"]}, Until: minutes(120), Update: true}
+}
+
+func change(args map[string]uint64) (c Change) {
+	if n, ok := args["until"]; ok {
+		c.Until = minutes(n)
+	}
+	if n, ok := args["max_ctx"]; ok {
+		p := DefaultParams()
+		p.MaxContext = n
+		c.Params = &p
+	}
+	if args["sat"] == 1 {
+		c.SAT = []byte{1}
+	}
+	return c
 }

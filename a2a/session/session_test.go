@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +16,18 @@ import (
 
 var t0 = time.Unix(1790000000, 0)
 
+// The lower AIC of the two is this side's.
+const (
+	self   = "1.2.156.3088.1.1.34C2.478BDF.3GF546.0JU4"
+	peer   = "1.2.156.3088.1.2.34C2.478BDF.3GF546.0JU4"
+	invoke = "acps.skill.invoke:medicine.sell"
+)
+
 func config(role Role) Config {
-	return Config{Sid: wire.ID{1}, Role: role, Peer: "1.2.PEER", Cap: "acps://1.2.B/x", Params: DefaultParams(), Until: t0.Add(time.Hour)}
+	return Config{
+		Sid: wire.ID{1}, Role: role, Self: self, Peer: peer, Cap: "acps://" + peer + "/medicine.sell", Scope: []string{invoke}, Params: DefaultParams(),
+		Until: t0.Add(time.Hour), Renewable: true, Resumable: true,
+	}
 }
 
 // reach brings a fresh session into a state, by the events that lead there.
@@ -26,7 +37,9 @@ func reach(t *testing.T, to State) *Session {
 	accept := RecvAccept{Params: DefaultParams(), Until: t0.Add(time.Hour)}
 	paths := map[State][]Event{
 		None: {}, InitSent: {Start{}}, InitRcvd: {RecvInit{}}, Established: {Start{}, accept},
-		Closing: {Start{}, accept, Message{Len: 1, Opens: true}, Close{}}, Closed: {Start{}, RecvReject{Code: frame.TokenInvalid}},
+		Updating: {Start{}, accept, Update{Change: Change{Until: t0.Add(time.Minute)}}}, Lost: {Start{}, accept, ConnLost{}},
+		Resuming: {Start{}, accept, ConnLost{}, Resume{}},
+		Closing:  {Start{}, accept, Message{Len: 1, Opens: true}, Close{}}, Closed: {Start{}, RecvReject{Code: frame.TokenInvalid}},
 	}
 	for _, ev := range paths[to] {
 		if _, err := s.Step(ev, t0); err != nil {
@@ -39,9 +52,12 @@ func reach(t *testing.T, to State) *Session {
 	return s
 }
 
-// Every (state, event) pair: the state after it and what came of it: names of effects, a code, or `panic`.
+// Every (state, event) pair: the state after it and what came of it: names of effects, a code, or `panic`. -update writes the table;
+// review it as a diff.
 func TestEveryStateAndEvent(t *testing.T) {
 	accept := RecvAccept{Params: DefaultParams(), Until: t0.Add(time.Hour)}
+	resumed := accept
+	resumed.Resumed = true
 	events := []struct {
 		name string
 		ev   Event
@@ -50,50 +66,29 @@ func TestEveryStateAndEvent(t *testing.T) {
 		{"Refuse", Refuse{Code: frame.Audience}}, {"RecvAccept", accept}, {"RecvReject", RecvReject{Code: frame.TokenInvalid}},
 		{"Opens", Message{Len: 10, Opens: true}}, {"Message", Message{Len: 10}}, {"StreamEnded", StreamEnded{}},
 		{"RecvKeepalive", RecvKeepalive{TimestampMS: 7}}, {"Close", Close{}}, {"RecvTerminate", RecvTerminate{Code: frame.OK}},
-		{"ConnLost", ConnLost{}}, {"Tick", Tick{}},
+		{"ConnLost", ConnLost{}}, {"Tick", Tick{}}, {"ConnLostFinal", ConnLost{Final: true}}, {"Resume", Resume{}}, {"Readmit", Readmit{}},
+		{"Update", Update{Change: Change{Until: t0.Add(time.Minute)}}}, {"AdmitUpdate", AdmitUpdate{}}, {"RefuseUpdate", RefuseUpdate{}},
+		{"RecvUpdate", RecvUpdate{Seq: 1, Change: Change{Until: t0.Add(time.Minute)}}}, {"RecvUpdateAck", RecvUpdateAck{Seq: 1}},
+		{"RecvAcceptResumed", resumed}, {"RecvRejectRate", RecvReject{Code: frame.RateLimited}},
 	}
-	want := map[State]map[string]string{
-		None: {
-			"Start": "INIT_SENT SendInit", "RecvInit": "INIT_RCVD CheckInit", "Admit": "panic", "Refuse": "panic", "RecvAccept": "NONE 6A",
-			"RecvReject": "NONE 6A", "Opens": "NONE 6A", "Message": "NONE 6A", "StreamEnded": "panic", "RecvKeepalive": "NONE 6A",
-			"Close": "CLOSED Released", "RecvTerminate": "NONE 6A", "ConnLost": "NONE", "Tick": "NONE",
-		},
-		InitSent: {
-			"Start": "panic", "RecvInit": "INIT_SENT 6A", "Admit": "panic", "Refuse": "panic", "RecvAccept": "ESTABLISHED Opened",
-			"RecvReject": "CLOSED Released", "Opens": "INIT_SENT 6A", "Message": "INIT_SENT 6A", "StreamEnded": "panic",
-			"RecvKeepalive": "INIT_SENT 6A", "Close": "CLOSED SendTerminate Released", "RecvTerminate": "INIT_SENT 6A",
-			"ConnLost": "CLOSED Released", "Tick": "INIT_SENT",
-		},
-		InitRcvd: {
-			"Start": "panic", "RecvInit": "INIT_RCVD 6A", "Admit": "ESTABLISHED SendAccept Opened", "Refuse": "CLOSED SendReject Released",
-			"RecvAccept": "INIT_RCVD 6A", "RecvReject": "INIT_RCVD 6A", "Opens": "INIT_RCVD 6A", "Message": "INIT_RCVD 6A",
-			"StreamEnded": "panic", "RecvKeepalive": "INIT_RCVD 6A", "Close": "CLOSED Released", "RecvTerminate": "CLOSED Released",
-			"ConnLost": "CLOSED Released", "Tick": "INIT_RCVD",
-		},
-		Established: {
-			"Start": "panic", "RecvInit": "ESTABLISHED 6A", "Admit": "panic", "Refuse": "panic", "RecvAccept": "ESTABLISHED 6A",
-			"RecvReject": "ESTABLISHED 6A", "Opens": "ESTABLISHED", "Message": "ESTABLISHED", "StreamEnded": "panic",
-			"RecvKeepalive": "ESTABLISHED", "Close": "CLOSED SendTerminate StopData Released", "RecvTerminate": "CLOSED StopData Released",
-			"ConnLost": "CLOSED Released", "Tick": "ESTABLISHED",
-		},
-		Closing: {
-			"Start": "panic", "RecvInit": "CLOSING 6A", "Admit": "panic", "Refuse": "panic", "RecvAccept": "CLOSING 6A",
-			"RecvReject": "CLOSING 6A", "Opens": "CLOSING 67", "Message": "CLOSING", "StreamEnded": "CLOSED Released",
-			"RecvKeepalive": "CLOSING", "Close": "CLOSING", "RecvTerminate": "CLOSING", "ConnLost": "CLOSED Released", "Tick": "CLOSING",
-		},
-		Closed: {
-			"Start": "CLOSED", "RecvInit": "CLOSED 6A", "Admit": "CLOSED", "Refuse": "CLOSED", "RecvAccept": "CLOSED 6A",
-			"RecvReject": "CLOSED 6A", "Opens": "CLOSED 67", "Message": "CLOSED 67", "StreamEnded": "CLOSED", "RecvKeepalive": "CLOSED 6A",
-			"Close": "CLOSED", "RecvTerminate": "CLOSED", "ConnLost": "CLOSED", "Tick": "CLOSED",
-		},
-	}
+	var got strings.Builder
 	for state := None; state <= Closed; state++ {
 		for _, e := range events {
-			s := reach(t, state)
-			if got := outcome(s, e.ev, t0); got != want[state][e.name] {
-				t.Errorf("%v + %s: %s, want %s", state, e.name, got, want[state][e.name])
-			}
+			fmt.Fprintf(&got, "%v + %s: %s\n", state, e.name, outcome(reach(t, state), e.ev, t0))
 		}
+	}
+	const file = "testdata/states.golden"
+	if *update {
+		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got.String()); d != "" {
+		t.Error(d)
 	}
 }
 
@@ -160,6 +155,53 @@ func TestNarrow(t *testing.T) {
 	}
 	if _, err := Narrow(wire.Params{Kinds: []wire.Kind{9}, Modes: []wire.Mode{0}}, own); frame.CodeOf(err) != frame.PolicyDenied {
 		t.Error(err)
+	}
+}
+
+// A message is held against the kinds, modes and scope of the session as they are now.
+func TestMessageIsAllowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Session)
+		msg    Message
+		want   frame.Code
+	}{
+		"all":              {func(*Session) {}, Message{Len: 1, Opens: true, Mode: wire.ModeAsync}, frame.OK},
+		"no contexts":      {func(s *Session) { s.Params.Kinds = []wire.Kind{wire.KindResult} }, Message{Len: 1, Opens: true}, frame.PolicyDenied},
+		"but their result": {func(s *Session) { s.Params.Kinds = []wire.Kind{wire.KindResult} }, Message{Len: 1}, frame.OK},
+		"no results":       {func(s *Session) { s.Params.Kinds = []wire.Kind{wire.KindAgentContext} }, Message{Len: 1}, frame.PolicyDenied},
+		"another mode":     {func(s *Session) { s.Params.Modes = []wire.Mode{wire.ModeSync} }, Message{Len: 1, Opens: true, Mode: wire.ModeAsync}, frame.PolicyDenied},
+		"another skill":    {func(s *Session) { s.Scope = []string{invoke + "x"} }, Message{Len: 1, Opens: true}, frame.Scope},
+		"what began ends":  {func(s *Session) { s.Scope = []string{invoke + "x"} }, Message{Len: 1}, frame.OK},
+		"any skill":        {func(s *Session) { s.Scope = []string{"acps.skill.invoke:*"} }, Message{Len: 1, Opens: true}, frame.OK},
+	} {
+		s := reach(t, Established)
+		c.change(s)
+		if _, err := s.Step(c.msg, t0); frame.CodeOf(err) != c.want {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+func TestNextCtr(t *testing.T) {
+	ms := uint64(t0.UnixMilli())
+	for last, want := range map[uint64]uint64{0: ms, ms - 1: ms, ms: ms + 1, ms + 5000: ms + 5001} { // a clock may be set back
+		if got := NextCtr(last, t0); got != want {
+			t.Errorf("after %d: %d, want %d", last, got, want)
+		}
+	}
+}
+
+func TestTransitionsAreBounded(t *testing.T) {
+	s := reach(t, Established)
+	for range 100 {
+		for _, ev := range []Event{ConnLost{}, Resume{}, RecvAccept{Params: DefaultParams(), Until: s.Until, Resumed: true}} {
+			if _, err := s.Step(ev, t0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := s.Transitions(); len(got) != maxTransitions || got[len(got)-1].To != Established {
+		t.Errorf("%d transitions, the last to %v", len(got), got[len(got)-1].To)
 	}
 }
 

@@ -47,6 +47,10 @@ func empty(t frame.Type) Message {
 		return &SessionAccept{}
 	case frame.SessionReject:
 		return &SessionReject{}
+	case frame.SessionUpdate:
+		return &SessionUpdate{}
+	case frame.UpdateAck:
+		return &UpdateAck{}
 	case frame.SessionTerminate:
 		return &SessionTerminate{}
 	case frame.A2AKeepalive:

@@ -4,13 +4,14 @@ import "agentgw/internal/frame"
 
 // SessionAccept establishes the session (a2a/PROTOCOL.md, "SESSION_ACCEPT").
 //
-//	{1 sid bstr16, 3 params (final), 4 sess_exp uint}
+//	{1 sid bstr16, 3 params (final), 4 sess_exp uint, 5 resumed bool}
 //
-// sess_exp is unix seconds, at most that of the SAT. Key 5 (resumed) is reserved.
+// sess_exp is unix seconds, at most that of the SAT. resumed says that a session of before goes on; a new one leaves it out.
 type SessionAccept struct {
 	Sid     ID     `cbor:"1,keyasint"`
 	Params  Params `cbor:"3,keyasint"`
 	SessExp uint64 `cbor:"4,keyasint"`
+	Resumed bool   `cbor:"5,keyasint,omitempty"`
 }
 
 // FrameType says 0x82.

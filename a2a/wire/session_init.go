@@ -8,17 +8,24 @@ import (
 
 // SessionInit asks the target for a session (a2a/PROTOCOL.md, "SESSION_INIT"); the first frame of a control stream.
 //
-//	{1 ver uint, 2 sid bstr16, 3 initiator AIC tstr, 4 target AIC tstr, 5 cap tstr, 6 sat bstr, 8 params}
+//	{1 ver uint, 2 sid bstr16, 3 initiator AIC tstr, 4 target AIC tstr, 5 cap tstr, 6 sat bstr, 8 params, 10 resume {2 ctr uint}}
 //
-// Keys 9 (traceparent) and 10 (resume) are reserved.
+// sat may be absent where resume is there and both keys are those of before. Key 9 (traceparent) is reserved.
 type SessionInit struct {
-	Version   uint64 `cbor:"1,keyasint"`
-	Sid       ID     `cbor:"2,keyasint"`
-	Initiator string `cbor:"3,keyasint"`
-	Target    string `cbor:"4,keyasint"`
-	Cap       string `cbor:"5,keyasint"`
-	SAT       []byte `cbor:"6,keyasint"`
-	Params    Params `cbor:"8,keyasint"`
+	Version   uint64  `cbor:"1,keyasint"`
+	Sid       ID      `cbor:"2,keyasint"`
+	Initiator string  `cbor:"3,keyasint"`
+	Target    string  `cbor:"4,keyasint"`
+	Cap       string  `cbor:"5,keyasint"`
+	SAT       []byte  `cbor:"6,keyasint,omitempty"`
+	Params    Params  `cbor:"8,keyasint"`
+	Resume    *Resume `cbor:"10,keyasint,omitempty"`
+}
+
+// Resume says that the session of the sid goes on over this connection. Ctr is larger than in any SESSION_INIT of the session
+// before: unix milliseconds, or the last one plus one where the clock gives no larger one. Key 1 is reserved.
+type Resume struct {
+	Ctr uint64 `cbor:"2,keyasint"`
 }
 
 // Params are what the two ends of a session agree on: the initiator proposes, the target answers with values that are not wider.
@@ -59,8 +66,11 @@ func (m *SessionInit) check() error {
 	if len(m.Cap) > MaxCap || !strings.HasPrefix(m.Cap, "acps://") {
 		return malformed("cap is not a capability identifier")
 	}
-	if len(m.SAT) == 0 || len(m.SAT) > MaxSAT {
+	if len(m.SAT) == 0 && m.Resume == nil || len(m.SAT) > MaxSAT {
 		return malformed("sat of %d bytes, 1 to %d are due", len(m.SAT), MaxSAT)
+	}
+	if m.Resume != nil && m.Resume.Ctr == 0 {
+		return malformed("resume without ctr")
 	}
 	return m.Params.check()
 }

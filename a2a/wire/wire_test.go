@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,7 @@ type vector struct {
 // vectors are the examples of a2a/PROTOCOL.md, one a message; the body of CTX_HDR is the two bytes `{}`.
 func vectors() []vector {
 	params := Params{IdleMS: 300000, MaxContext: MaxContext, Kinds: []Kind{KindAgentContext, KindResult}, Modes: []Mode{ModeSync, ModeAsync}}
+	narrowed := Params{IdleMS: 60000, MaxContext: 65536, Kinds: []Kind{KindAgentContext, KindResult}, Modes: []Mode{ModeSync}}
 	sum, _ := hex.DecodeString("44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a") // SHA-256 of {}
 	return []vector{
 		{"SESSION_INIT", &SessionInit{Version: 1, Sid: seq(0x10), Initiator: initiator, Target: target, Cap: capID, SAT: []byte("(a SAT)"), Params: params}},
@@ -51,6 +53,13 @@ func vectors() []vector {
 		{"CTX_HDR result", &CtxHdr{Sid: seq(0x10), MsgID: seq(0x30), Kind: KindResult, Media: MediaJSON, Len: 2, SHA256: Hash(sum), ReplyTo: seq(0x20), Cap: Cap8Of(capID)}},
 		{"CTX_PROGRESS", &CtxProgress{MsgID: seq(0x20), Items: []ItemState{{ItemID: "t1", State: 1}, {ItemID: "t2"}}, Note: "one done"}},
 		{"CTX_ERR", &CtxErr{Code: frame.Deadline, Msg: "deadline of 30 s passed"}},
+		{"SESSION_INIT resume", &SessionInit{Version: 1, Sid: seq(0x10), Initiator: initiator, Target: target, Cap: capID, Params: params, Resume: &Resume{Ctr: 1790000000123}}},
+		{"SESSION_INIT resume under a new key", &SessionInit{Version: 1, Sid: seq(0x10), Initiator: initiator, Target: target, Cap: capID, SAT: []byte("(a SAT)"), Params: params, Resume: &Resume{Ctr: 1790000000123}}},
+		{"SESSION_ACCEPT resumed", &SessionAccept{Sid: seq(0x10), Params: params, SessExp: 1790000000, Resumed: true}},
+		{"SESSION_UPDATE narrowed", &SessionUpdate{Sid: seq(0x10), Seq: 1, Params: &narrowed, Scope: []string{"acps.skill.invoke:medicine.sell"}, SessExp: 1790000000}},
+		{"SESSION_UPDATE with a SAT", &SessionUpdate{Sid: seq(0x10), Seq: 2, SAT: []byte("(a SAT)")}},
+		{"UPDATE_ACK", &UpdateAck{Sid: seq(0x10), Seq: 1}},
+		{"UPDATE_ACK refused", &UpdateAck{Sid: seq(0x10), Seq: 2, Code: frame.UpdateRejected}},
 	}
 }
 
@@ -153,6 +162,17 @@ func TestValuesRefused(t *testing.T) {
 		{"unknown mode", change(5, func(m Message) { m.(*CtxHdr).Mode = 2 }), frame.Malformed},
 		{"item state 2", change(7, func(m Message) { m.(*CtxProgress).Items[0].State = 2 }), frame.Malformed},
 		{"long note", change(7, func(m Message) { m.(*CtxProgress).Note = strings.Repeat("x", MaxText+1) }), frame.Malformed},
+		{"resume without ctr", change(9, func(m Message) { m.(*SessionInit).Resume.Ctr = 0 }), frame.Malformed},
+		{"neither SAT nor resume", change(9, func(m Message) { m.(*SessionInit).Resume = nil }), frame.Malformed},
+		{"update without sid", change(12, func(m Message) { m.(*SessionUpdate).Sid = ID{} }), frame.Malformed},
+		{"update without upd_seq", change(12, func(m Message) { m.(*SessionUpdate).Seq = 0 }), frame.Malformed},
+		{"update of nothing", change(13, func(m Message) { m.(*SessionUpdate).SAT = nil }), frame.Malformed},
+		{"update with a SAT too long", change(13, func(m Message) { m.(*SessionUpdate).SAT = make([]byte, MaxSAT+1) }), frame.Malformed},
+		{"update with impossible params", change(12, func(m Message) { m.(*SessionUpdate).Params.MaxContext = 0 }), frame.Malformed},
+		{"update with an empty scope string", change(12, func(m Message) { m.(*SessionUpdate).Scope = []string{""} }), frame.Malformed},
+		{"update with an endless scope string", change(12, func(m Message) { m.(*SessionUpdate).Scope = []string{strings.Repeat("x", MaxScopeText+1)} }), frame.Malformed},
+		{"update with too many scope strings", change(12, func(m Message) { m.(*SessionUpdate).Scope = slices.Repeat([]string{"x"}, MaxScope+1) }), frame.Malformed},
+		{"ack without upd_seq", change(14, func(m Message) { m.(*UpdateAck).Seq = 0 }), frame.Malformed},
 		{"error with code OK", change(8, func(m Message) { m.(*CtxErr).Code = 0 }), frame.Malformed},
 	}
 	for _, tt := range tests {

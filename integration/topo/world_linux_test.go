@@ -77,15 +77,23 @@ func newWorld(t *testing.T) *world {
 // newWorldWith adds lines to each gateway's configuration.
 func newWorldWith(t *testing.T, lines string) *world {
 	t.Helper()
-	dir := prepare(t)
+	return newWorldBehind(t, prepare(t), lines, filepath.Join(binaries, "agents"), "medicine")
+}
+
+// newWorldBehind puts a program of the test's own behind the pharmacy's agent.
+func newWorldBehind(t *testing.T, dir, lines, program string, args ...string) *world {
+	t.Helper()
 	w := &world{t: t, lines: lines}
 	w.ag1, w.ag3, w.ag2 = newNode(t, dir, "AG1", "gatewayd"), newNode(t, dir, "AG3", "gatewayd"), newNode(t, dir, "AG2", "gatewayd")
 	w.a, w.b = newNode(t, dir, "a", "agentd"), newNode(t, dir, "b", "agentd")
 	w.wire()
 	w.startGateways()
 	w.enrol(w.a, w.ag1, addrA, "assistant", quickstart+"assistant.acs.json")
-	w.pharmacist = w.enrol(w.b, w.ag2, addrB, "pharmacy", quickstart+"pharmacy.acs.json",
-		"--stdio", filepath.Join(binaries, "agents"), "--stdio-arg", "medicine")
+	behind := []string{"--stdio", program}
+	for _, arg := range args {
+		behind = append(behind, "--stdio-arg", arg)
+	}
+	w.pharmacist = w.enrol(w.b, w.ag2, addrB, "pharmacy", quickstart+"pharmacy.acs.json", behind...)
 	for _, n := range []*node{w.a, w.b} {
 		n.start()
 		n.must("status", "--wait", "10s")

@@ -274,6 +274,18 @@ func (s *Stream) Reset(code frame.Code) {
 	}
 }
 
+// Err says why Context has ended: the peer's reset, or with [ErrConnEnded] the end of the whole connection. nil while it has not.
+func (s *Stream) Err() error { return explain("stream", context.Cause(s.send.Context())) }
+
+// ErrConnEnded is what errors.Is finds in an error whose reason is the end of the whole connection.
+var ErrConnEnded = errors.New("the connection has ended")
+
+// endedError is an error of a connection that has ended.
+type endedError struct{ error }
+
+func (e endedError) Unwrap() error      { return e.error }
+func (endedError) Is(target error) bool { return target == ErrConnEnded }
+
 // explain turns an error of the transport into one with a code: the peer's where the peer gave one. io.EOF and errors that
 // carry a code already pass unchanged.
 func explain(doing string, err error) error {
@@ -303,9 +315,9 @@ func explain(doing string, err error) error {
 			by = "the peer"
 		}
 		if reason := printable(app.ErrorMessage); reason != "" {
-			return frame.Errorf(code, "%s: %s closed the connection: %s", doing, by, reason)
+			return endedError{frame.Errorf(code, "%s: %s closed the connection: %s", doing, by, reason)}
 		}
-		return frame.Errorf(code, "%s: %s closed the connection", doing, by)
+		return endedError{frame.Errorf(code, "%s: %s closed the connection", doing, by)}
 	}
 	return explainTransport(doing, err)
 }
@@ -330,17 +342,19 @@ func explainTransport(doing string, err error) error {
 	var netErr net.Error
 	switch {
 	case errors.As(err, &idle):
-		return frame.Errorf(frame.UpstreamFailed, "%s: the peer is silent (idle timeout)", doing)
+		return endedError{frame.Errorf(frame.UpstreamFailed, "%s: the peer is silent (idle timeout)", doing)}
 	case errors.As(err, &hs):
 		return frame.Errorf(frame.UpstreamFailed, "%s: no answer to the handshake; is the address right and UDP let through?", doing)
 	case errors.As(err, &reset):
-		return frame.Errorf(frame.UpstreamFailed, "%s: the peer has restarted", doing)
+		return endedError{frame.Errorf(frame.UpstreamFailed, "%s: the peer has restarted", doing)}
 	case errors.As(err, &tr) && tr.ErrorCode.IsCryptoError() && tr.Remote:
-		return frame.Errorf(frame.TrustDenied, "%s: the other side refused our certificate: does it know us (a policy row, an entry), and is the certificate valid? (%w)", doing, err)
+		return endedError{frame.Errorf(frame.TrustDenied, "%s: the other side refused our certificate: does it know us (a policy row, an entry), and is the certificate valid? (%w)", doing, err)}
 	case errors.As(err, &tr) && tr.ErrorCode.IsCryptoError():
 		return frame.Errorf(frame.TrustDenied, "%s: handshake refused: %w", doing, err)
 	case errors.As(err, &tr) && tr.ErrorCode == quic.ConnectionRefused:
-		return frame.Errorf(frame.Overloaded, "%s: the peer refuses connections now", doing)
+		return endedError{frame.Errorf(frame.Overloaded, "%s: the peer refuses connections now", doing)}
+	case errors.As(err, &tr):
+		return endedError{frame.Errorf(frame.UpstreamFailed, "%s: %w", doing, err)}
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return frame.Errorf(frame.Deadline, "%s: time is up: %w", doing, err)
 	case errors.Is(err, context.Canceled):

@@ -39,6 +39,8 @@ const (
 	SessionInit      Type = 0x80
 	SessionAccept    Type = 0x82
 	SessionReject    Type = 0x84
+	SessionUpdate    Type = 0x86
+	UpdateAck        Type = 0x88
 	SessionTerminate Type = 0x8A
 	A2AKeepalive     Type = 0x8C
 	CtxHdr           Type = 0xA0
@@ -53,7 +55,8 @@ var typeNames = map[Type]string{
 	Attach: "ATTACH", Attached: "ATTACHED", ACSPut: "ACS_PUT", ACSState: "ACS_STATE", Deregister: "DEREGISTER",
 	Renew: "RENEW", Credential: "CREDENTIAL", AuthzRequest: "AUTHZ_REQUEST", AuthzResponse: "AUTHZ_RESPONSE",
 	SessionOffer: "SESSION_OFFER", SessionRevoke: "SESSION_REVOKE", SessionInit: "SESSION_INIT", SessionAccept: "SESSION_ACCEPT",
-	SessionReject: "SESSION_REJECT", SessionTerminate: "SESSION_TERMINATE", A2AKeepalive: "A2A_KEEPALIVE",
+	SessionReject: "SESSION_REJECT", SessionUpdate: "SESSION_UPDATE", UpdateAck: "UPDATE_ACK",
+	SessionTerminate: "SESSION_TERMINATE", A2AKeepalive: "A2A_KEEPALIVE",
 	CtxHdr: "CTX_HDR", CtxProgress: "CTX_PROGRESS", CtxErr: "CTX_ERR",
 }
 

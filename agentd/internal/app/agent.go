@@ -62,8 +62,8 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	}
 	conf := a2a.Config{
 		AIC: cred.AIC, SPKI: a.spki, Keys: cred.satKeys(), DomainOf: cred.trust.DomainOf, CapBound: a.bound, Status: a.standing,
-		Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Opened: a.recordOpened, Ended: a.recordEnded,
-		Log: log.With("name", c.Name), // it says itself which agent, by its AIC
+		Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Log: log.With("name", c.Name), // it says itself which agent, by its AIC
+		Opened: a.recordSession("session.opened"), Resumed: a.recordSession("session.resumed"), Updated: a.recordSession("session.updated"), Ended: a.recordEnded,
 	}
 	if a.backend != nil {
 		conf.Handler = a
@@ -75,7 +75,7 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	dir := agentDir(stateDir, c.Name)
 	var err error
 	a.client, err = attach.New(attach.Config{
-		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: a.recordRenewed(cred.keep(dir)), KeepNext: cred.keepNext(dir),
+		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: a.renewed(cred.keep(dir)), KeepNext: cred.keepNext(dir),
 		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: cred.keepBundle(dir), Revoked: a.revoked,
 		Listening: func() []semreq.Endpoint {
 			if a.backend == nil {
@@ -178,7 +178,7 @@ func (a *agent) resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, e
 // Invoke finds an agent for a subtask, opens a session with it, has it do the work, and ends the session.
 func (a *agent) Invoke(ctx context.Context, r task.Request) (task.Result, error) {
 	var out task.Result
-	found, sat, err := a.provision(ctx, r.Query, &out)
+	found, sat, err := a.provision(ctx, r.Query, local.NewID(), &out)
 	if err != nil {
 		return out, err
 	}
@@ -189,7 +189,9 @@ func (a *agent) Invoke(ctx context.Context, r task.Request) (task.Result, error)
 		return out, err
 	}
 	began := time.Now()
-	s, err := a.a2a.Open(ctx, a.ep, addresses(found.Endpoints), a.client.Certificate(), found.SAT)
+	s, err := a.a2a.Open(ctx, a2a.Route{
+		Endpoint: a.ep, Addrs: addresses(found.Endpoints), Certificate: a.client.Certificate, NewSAT: a.newSAT,
+	}, found.SAT)
 	if err != nil {
 		return out, err
 	}
@@ -200,15 +202,28 @@ func (a *agent) Invoke(ctx context.Context, r task.Request) (task.Result, error)
 	return out, err
 }
 
+// newSAT asks the gateway for another token of a session that runs, under this agent's key of now: that is an ordinary request for the
+// very capability, with the session's sid.
+func (a *agent) newSAT(ctx context.Context, sid wire.ID, capID string) ([]byte, []string, error) {
+	found, _, err := a.provision(ctx, task.Query{Caps: []string{capID}}, sid, &task.Result{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return found.SAT, addresses(found.Endpoints), nil
+}
+
 // provision resolves a subtask's request together with a session for what is found.
-func (a *agent) provision(ctx context.Context, q task.Query, out *task.Result) (*semreq.Result, token.SAT, error) {
+func (a *agent) provision(ctx context.Context, q task.Query, sid wire.ID, out *task.Result) (*semreq.Result, token.SAT, error) {
 	req, err := a.request(semreq.Ask{
 		Query: semreq.Query{Text: q.Text, Caps: q.Caps, Classes: q.Classes, Tags: q.Tags, In: q.In, Out: q.Out, Lang: q.Lang},
 	})
 	if err != nil {
 		return nil, token.SAT{}, err
 	}
-	sid, spki := local.NewID(), a.spki()
+	if err := a.rekeyed(ctx); err != nil {
+		return nil, token.SAT{}, err
+	}
+	spki := a.spki()
 	if req.Provision, err = frame.Marshal(semreq.Provision{SID: sid[:], ISPKI: spki[:]}); err != nil {
 		return nil, token.SAT{}, err
 	}
@@ -240,6 +255,19 @@ func (a *agent) provision(ctx context.Context, q task.Query, out *task.Result) (
 		}
 	}
 	return nil, token.SAT{}, frame.Errorf(frame.UpstreamFailed, "the gateway found agents but provisioned a session with none")
+}
+
+// rekeyed waits while the agent attaches under a new key: over a connection of the old one it gets no session any more.
+func (a *agent) rekeyed(ctx context.Context) error {
+	if up, _ := a.client.Attached(); !up {
+		return nil // the request itself says why not
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := a.client.WaitCurrent(ctx); err != nil {
+		return frame.Errorf(frame.UpstreamFailed, "not attached to the gateway %s under the new key: %w", a.cfg.Gateway, err)
+	}
+	return nil
 }
 
 func addresses(list []semreq.Endpoint) []string {

@@ -165,6 +165,19 @@ func (a *app) recordServed(ag *agent) error {
 	return a.db.SetKnown(ag.cred.AIC)
 }
 
+// renewed keeps a renewed credential and records it. After a re-key the sessions that run move to the new key, whether that was kept
+// or not.
+func (a *agent) renewed(keep func(attach.Renewal) error) func(attach.Renewal) error {
+	keep = a.recordRenewed(keep)
+	return func(r attach.Renewal) error {
+		err := keep(r)
+		if r.ReKey {
+			a.a2a.KeyChanged()
+		}
+		return err
+	}
+}
+
 // recordRenewed keeps a renewed credential, and a record of it.
 func (a *agent) recordRenewed(keep func(attach.Renewal) error) func(attach.Renewal) error {
 	return func(r attach.Renewal) error {
@@ -184,7 +197,10 @@ func (a *agent) recordRenewed(keep func(attach.Renewal) error) func(attach.Renew
 	}
 }
 
-func (a *agent) recordOpened(i a2a.Info) { a.record("session.opened", a.session(i)) }
+// recordSession records what has become of a session.
+func (a *agent) recordSession(kind string) func(a2a.Info) {
+	return func(i a2a.Info) { a.record(kind, a.session(i)) }
+}
 
 func (a *agent) recordEnded(i a2a.Info, code frame.Code) {
 	data := a.session(i)

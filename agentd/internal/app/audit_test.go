@@ -47,7 +47,7 @@ func TestAuditOfSessionsAndDeliveries(t *testing.T) {
 	a, stop := running(t, cfg)
 	ag := &agent{cred: &credential{enrolment: enrolment{AIC: "2.999.A"}}, record: a.record}
 	info := a2a.Info{Sid: wire.ID{1}, Peer: "2.999.B", Cap: "2.999.A/sell"}
-	ag.recordOpened(info)
+	ag.recordSession("session.opened")(info)
 	ag.recordDelivery("delivery.received", info.Sid, []byte{2}, []byte("the payload"), nil)
 	ag.recordEnded(info, frame.Shutdown)
 	head := a.AuditHead()

@@ -557,6 +557,33 @@ func TestReKeyKeepsTheKeyFirst(t *testing.T) {
 	}
 }
 
+// After a re-key only a connection under the new key is good for provisioning.
+func TestWaitCurrent(t *testing.T) {
+	f := newFake(t)
+	c := f.client(t, nil)
+	wait(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.WaitCurrent(ctx); err != nil {
+		t.Fatal(err)
+	}
+	old := c.current()
+	if err := c.ReKey(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WaitCurrent(ctx); err != nil || c.current() == old {
+		t.Errorf("%v, or still on the connection under the old key", err)
+	}
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	c.mu.Lock()
+	c.link = old
+	c.mu.Unlock()
+	if err := c.WaitCurrent(over); err == nil {
+		t.Error("the connection under the old key counts")
+	}
+}
+
 // An answer to a re-key that is lost leaves the agent neither without its gateway until somebody restarts it, nor without its key.
 func TestLostAnswerToAReKey(t *testing.T) {
 	f := newFake(t)

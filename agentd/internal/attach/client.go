@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -81,6 +82,7 @@ type link struct {
 	control *endpoint.Stream
 	out     chan frame.Message
 	info    arp.Attached
+	spki    []byte // DER SubjectPublicKeyInfo of the key that it attached under
 }
 
 // New makes a client; it does nothing before Run.
@@ -149,13 +151,14 @@ func (c *Client) Run(ctx context.Context) {
 func (c *Client) establish(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, attachTime)
 	defer cancel()
+	certificate := c.Certificate()
 	conn, err := c.cfg.Endpoint.Dial(ctx, c.cfg.Gateway, frame.ALPNControl, "", endpoint.Credentials{
-		Certificate: c.Certificate(), Verify: c.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, c.role),
+		Certificate: certificate, Verify: c.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, c.role),
 	})
 	if err != nil {
 		return nil, err
 	}
-	l := &link{conn: conn, out: make(chan frame.Message, outQueue)}
+	l := &link{conn: conn, out: make(chan frame.Message, outQueue), spki: certificate.Leaf.RawSubjectPublicKeyInfo}
 	if err := c.attach(ctx, l); err != nil {
 		conn.Close(frame.OK, "")
 		return nil, err
@@ -379,19 +382,33 @@ func (c *Client) Away() time.Duration {
 
 // WaitAttached returns when the agent is attached, or with ctx.
 func (c *Client) WaitAttached(ctx context.Context) error {
-	c.mu.Lock()
-	if c.alive() != nil {
+	return c.await(ctx, func(*link) bool { return true })
+}
+
+// WaitCurrent returns when the agent is attached under its current key, or with ctx: after a re-key the gateway provisions sessions for
+// the new one over a connection of that alone.
+func (c *Client) WaitCurrent(ctx context.Context) error {
+	return c.await(ctx, func(l *link) bool {
+		return bytes.Equal(l.spki, c.Certificate().Leaf.RawSubjectPublicKeyInfo)
+	})
+}
+
+// await waits for a link that is good for something; good must not wait.
+func (c *Client) await(ctx context.Context, good func(*link) bool) error {
+	for {
+		c.mu.Lock()
+		if l := c.alive(); l != nil && good(l) {
+			c.mu.Unlock()
+			return nil
+		}
+		w := make(chan struct{})
+		c.waiters = append(c.waiters, w)
 		c.mu.Unlock()
-		return nil
-	}
-	w := make(chan struct{})
-	c.waiters = append(c.waiters, w)
-	c.mu.Unlock()
-	select {
-	case <-w:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		select {
+		case <-w:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

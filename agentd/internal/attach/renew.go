@@ -146,7 +146,7 @@ func (c *Client) renewWithKey(ctx context.Context) error {
 	return c.renewProved(ctx, c.Certificate().PrivateKey.(crypto.Signer), false)
 }
 
-// ReKey replaces the agent's key under the same AIC, while it is attached. Sessions that run go on over their connections.
+// ReKey replaces the agent's key under the same AIC, while it is attached. Renewed is told, and moves the sessions that run.
 func (c *Client) ReKey(ctx context.Context) error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()

@@ -107,6 +107,7 @@ func (r *Relay) mint(j *job, c directory.Candidate, cti [16]byte, spki [32]byte,
 		Confirm: token.Confirm{SPKI: wire.Hash(j.provision.ISPKI)}, Scope: scope, TargetSPKI: wire.Hash(spki),
 		Sid: wire.ID(j.provision.SID), Cap: c.CapID, SessExp: uint64(now.Add(r.cfg.SessionLife).Unix()),
 		Txn: wire.ID(j.req.ReqID), Limits: token.Limits{MaxBytes: sessionBytes, MaxMessages: sessionMessages},
+		Update: true, // asking for the next one is judged anew
 	})
 }
 
