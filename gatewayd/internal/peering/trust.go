@@ -13,13 +13,19 @@ import (
 
 // toldTo are the bundles that a neighbouring domain is told of: those of our own domain, and where its row says transit those of
 // the peers that the operator configured. A domain's trusted bundle comes before those that it vouches for.
-func (p *Peering) toldTo(domain string) []*identity.Accepted {
-	all, r := p.cfg.Trust.All(), p.row(domain)
-	transit := func(of string) bool {
-		lead := p.cfg.Trust.Domain(of)
-		return r != nil && r.Transit && of != domain && lead != nil && lead.Source == identity.Configured
+func (p *Peering) toldTo(domain string) (out []*identity.Accepted) {
+	r := p.row(domain)
+	var lead *identity.Accepted // of the domain that is looked at; those that it vouches for are behind it
+	for _, a := range p.cfg.Trust.All() {
+		if a.Source != identity.Vouched {
+			lead = a
+		}
+		transit := r != nil && r.Transit && a.Domain != domain && lead.Source == identity.Configured
+		if a.Domain == p.cfg.Domain || transit {
+			out = append(out, a)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(a *identity.Accepted) bool { return a.Domain != p.cfg.Domain && !transit(a.Domain) })
+	return out
 }
 
 // statusesFor are the status lists that a neighbour is told of: those of the bundles that it is told of.
