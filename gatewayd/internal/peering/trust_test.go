@@ -315,6 +315,33 @@ func (s *statusSide) serialOf(t *testing.T, other *statusSide) []byte {
 	return identity.Serial(l.conn.PeerLeaf())
 }
 
+// So do those of a further issuer of a domain.
+func TestRefreshBringsTheNewerBundleOfAFurtherIssuer(t *testing.T) {
+	c := &clock{}
+	home, hub, far := spokes(t, c)
+	second := identitytest.New(t, far.d.Name, "F2")
+	far.d.Names(t, second)
+	for _, raw := range [][]byte{far.d.Raw, second.Raw} {
+		if changed, err := hub.Renew(far.d.Name, raw); !changed || err != nil {
+			t.Fatal(changed, err)
+		}
+	}
+	seq := func() uint64 {
+		if b := home.cfg.Trust.Issuer(string(second.Issuer)); b != nil {
+			return b.Seq
+		}
+		return 0
+	}
+	until(t, "the further issuer known", func() bool { return seq() == 1 })
+	second.Names(t)
+	if changed, err := hub.cfg.Trust.Vouch(second.Raw); !changed || err != nil { // the hub has it, and has told nobody
+		t.Fatal(changed, err)
+	}
+	if !home.Refresh(t.Context(), far.d.Name) || seq() != 2 {
+		t.Errorf("the newer bundle has not come, or is not taken for one: sequence %d", seq())
+	}
+}
+
 // Digests, tokens or results under a key that only a newer bundle names bring that bundle, without waiting to be told.
 func TestRefreshBringsTheNewerBundle(t *testing.T) {
 	c := &clock{}
