@@ -31,6 +31,15 @@ type siblings struct {
 type sibling struct {
 	*config.Sibling
 	bundle *identity.Accepted
+	kept   *identity.Accepted // the last one that an earlier run accepted of its line, nil for none
+}
+
+// newest is what is known of it, whether or not the own bundle names the key of that yet.
+func (s sibling) newest() *identity.Accepted {
+	if s.kept != nil && s.kept.Seq > s.bundle.Seq {
+		return s.kept
+	}
+	return s.bundle
 }
 
 type attachedSibling struct {
@@ -74,9 +83,17 @@ func (a *app) loadSiblings() error {
 	}
 	var list [][]byte
 	for name, value := range kept {
-		row, configured := rows[strings.TrimPrefix(name, issuerPrefix)]
-		if len(value) > 32 && (!configured || [32]byte(value) == sha256.Sum256(row.bundle.Raw)) {
-			list = append(list, value[32:])
+		issuer := strings.TrimPrefix(name, issuerPrefix)
+		row, configured := rows[issuer]
+		if len(value) <= 32 || configured && [32]byte(value) != sha256.Sum256(row.bundle.Raw) {
+			continue
+		}
+		list = append(list, value[32:])
+		if configured {
+			if row.kept, err = identity.ParseBundle(value[32:]); err != nil {
+				return fmt.Errorf("read the bundle of the AMC %s that was kept: %w", issuer, err)
+			}
+			rows[issuer] = row
 		}
 	}
 	for _, row := range rows {
@@ -114,7 +131,7 @@ func readSiblings(cfg *config.Gateway) (map[string]sibling, error) {
 		if _, twice := out[b.Issuer]; twice {
 			return nil, daemon.Usagef("%s: the AMC %s has another file already", f.File, b.Issuer)
 		}
-		out[b.Issuer] = sibling{f, b}
+		out[b.Issuer] = sibling{Sibling: f, bundle: b}
 	}
 	return out, nil
 }
@@ -124,7 +141,7 @@ func (a *app) named() (out []identity.Sibling) {
 	a.siblings.mu.Lock()
 	defer a.siblings.mu.Unlock()
 	for issuer, row := range a.siblings.rows {
-		signer := row.bundle.Fingerprint
+		signer := row.newest().Fingerprint // one that is not believed yet: a crash came before the own bundle named its next key
 		if held := a.trust.Issuer(issuer); held != nil {
 			signer = held.Fingerprint
 		}
@@ -136,10 +153,12 @@ func (a *app) named() (out []identity.Sibling) {
 
 // takeSibling takes the bundle of another AMC of the own domain; the caller holds turning.
 func (a *app) takeSibling(ctx context.Context, next *identity.Accepted) error {
+	before := a.trust.All()
 	changed, err := a.trust.Vouch(next.Raw)
 	if err != nil || !changed {
 		return err
 	}
+	a.peers.Distrusted(before) // introduced domains that claimed what is its
 	a.keepIssuer(next)
 	a.log.Info("bundle of another AMC of the domain", "issuer", next.Issuer, "seq", next.Seq)
 	a.announce(&arp.Bundle{Bundle: next.Raw}, next.Issuer)

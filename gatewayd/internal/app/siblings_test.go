@@ -5,6 +5,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -229,5 +230,63 @@ func TestSiblingThatCannotBe(t *testing.T) {
 	}
 	if _, err := RemoveSibling(one.cfg, "../../etc/passwd"); err == nil {
 		t.Error("a path is taken for an AMC")
+	}
+}
+
+// A crash after the bundle of another AMC was kept that is signed with its next key, and before the own bundle names that key.
+func TestAnotherAMCsNextKeyOverACrash(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "clinic.example"), newSecondAMC(t, "clinic.example", nil)
+	one.addSibling(two)
+	two.stop() // nothing is pushed
+	b := two.app.trust.Own().Bundle
+	old, next := two.app.home.signer(identity.UseBundle)(), must(newSigner(filepath.Join(t.TempDir(), "next.key")))
+	b.Keys = append(b.Keys, identity.NewBundleKey(next, two.app.home.issuer, identity.UseBundle, time.Now(), time.Hour))
+	for _, s := range []frame.Signer{old, next} {
+		b.Seq++
+		raw := must(b.Sign(s))
+		if changed, err := one.app.trust.Vouch(raw); !changed || err != nil {
+			t.Fatal(changed, err)
+		}
+		one.app.keepIssuer(must(identity.ParseBundle(raw)))
+	}
+	one.stop()
+	one.start()
+	if held := one.app.trust.Issuer(b.Issuer); held == nil || held.Seq != b.Seq {
+		t.Fatalf("after the crash the other AMC is not believed, or rolled back: %v", held != nil)
+	}
+	if names := one.app.trust.Own().Siblings; len(names) != 1 || frame.KeyID(names[0].Signer) != next.KeyID() {
+		t.Error("the own bundle does not name its key")
+	}
+}
+
+// Two reloads at once leave what the files say: whoever has read them first does not have the last word.
+func TestReloadsAtOnceFollowTheFiles(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "clinic.example"), newSecondAMC(t, "clinic.example", nil)
+	two.stop()
+	ctx, stop := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for ctx.Err() == nil {
+				one.app.ReloadPeers(ctx)
+			}
+		})
+	}
+	defer others.Wait()
+	defer stop()
+	for range 20 {
+		one.addSibling(two)
+		if _, err := RemoveSibling(one.cfg, string(two.app.home.issuer)); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.app.ReloadPeers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond) // for one that has read the files before
+		if n := one.app.named(); len(n) != 0 {
+			t.Fatalf("it is named although its file is gone")
+		}
 	}
 }
