@@ -158,7 +158,7 @@ func vouches(lead, held, a *Accepted) error {
 	case a.signedBy(signer), held != nil && (sameLine(held, a)):
 		return nil
 	}
-	return frame.Errorf(frame.TrustDenied, "bundle of %s (issuer %s) is signed by %s, not by the key that the bundle of %s names",
+	return frame.Errorf(frame.TrustDenied, "bundle of %s (issuer %s) is signed by %s, not by the key that the bundle of %s names: if it is the issuer's next one, the operator there says `gatewayd sibling remove` and `sibling add`",
 		a.Domain, a.Issuer, FingerprintText(a.Fingerprint), lead.Issuer)
 }
 

@@ -22,9 +22,10 @@ import (
 type siblings struct {
 	ctx context.Context // that of the process, set before the socket is open
 
-	mu   sync.Mutex // guards the rest
-	rows map[string]sibling
-	run  map[string]attachedSibling // by issuer
+	mu      sync.Mutex // guards the rest
+	rows    map[string]sibling
+	run     map[string]attachedSibling // by issuer
+	refused map[string]error           // why the last bundle that one has pushed does not count, by issuer
 }
 
 // sibling is one file of the configuration with the bundle that it names.
@@ -203,12 +204,13 @@ func (a *app) runSiblings() {
 		return
 	}
 	if s.run == nil {
-		s.run = map[string]attachedSibling{}
+		s.run, s.refused = map[string]attachedSibling{}, map[string]error{}
 	}
 	for issuer, run := range s.run {
 		if row, ok := s.rows[issuer]; !ok || row.Address != run.client.Address() {
 			run.stop()
 			delete(s.run, issuer)
+			delete(s.refused, issuer)
 		}
 	}
 	for issuer, row := range s.rows {
@@ -217,7 +219,7 @@ func (a *app) runSiblings() {
 		}
 		c := aaap.NewClient(aaap.ClientConfig{
 			Address: row.Address, Gateway: string(a.home.gateway), Issuer: issuer, Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
-			Status: a.takeSiblingStatus, Bundle: a.takeSiblingBundle, Log: a.log,
+			Status: a.takeSiblingStatus, Bundle: func(ctx context.Context, raw []byte) { a.takeSiblingBundle(ctx, issuer, raw) }, Log: a.log,
 		})
 		ctx, stop := context.WithCancel(s.ctx)
 		s.run[issuer] = attachedSibling{c, stop}
@@ -227,10 +229,14 @@ func (a *app) runSiblings() {
 
 func (a *app) takeSiblingStatus(ctx context.Context, raw []byte) { a.takeStatus(ctx, [][]byte{raw}) }
 
-func (a *app) takeSiblingBundle(ctx context.Context, raw []byte) {
-	if err := a.takeBundle(ctx, raw); err != nil {
+func (a *app) takeSiblingBundle(ctx context.Context, issuer string, raw []byte) {
+	err := a.takeBundle(ctx, raw)
+	if err != nil {
 		a.log.Error("bundle of another AMC of the domain", "err", err)
 	}
+	a.siblings.mu.Lock()
+	defer a.siblings.mu.Unlock()
+	a.siblings.refused[issuer] = err
 }
 
 // reloadSiblings reads the other AMCs again: the own bundle names those that are new, and those that are gone no more.
@@ -267,6 +273,9 @@ func (a *app) siblingRows() []admin.SiblingRow {
 	out := []admin.SiblingRow{}
 	for issuer, run := range a.siblings.run {
 		row := admin.SiblingRow{Issuer: issuer, Address: run.client.Address(), State: attachedText(run.client)}
+		if err := a.siblings.refused[issuer]; err != nil {
+			row.State += fmt.Sprintf(", its bundle is refused: %v", err)
+		}
 		if b := a.trust.Issuer(issuer); b != nil {
 			row.Prefixes, row.Seq = b.Prefixes, b.Seq
 		}

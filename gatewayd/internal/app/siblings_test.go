@@ -290,3 +290,30 @@ func TestReloadsAtOnceFollowTheFiles(t *testing.T) {
 		}
 	}
 }
+
+// Another AMC that has replaced its key while nothing came from it is shown as refused, with what its operator has to do.
+func TestAnotherAMCWhoseKeyWasMissed(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "clinic.example"), newSecondAMC(t, "clinic.example", nil)
+	one.addSibling(two)
+	two.addSibling(one)
+	eventually(t, "attached", func() bool { return one.siblingState() == "attached" })
+	b := two.app.trust.Own().Bundle
+	next := must(newSigner(filepath.Join(t.TempDir(), "next.key")))
+	b.Keys = append(b.Keys, identity.NewBundleKey(next, two.app.home.issuer, identity.UseBundle, time.Now(), time.Hour))
+	b.Seq += 2
+	two.app.members.Announce(&arp.Bundle{Bundle: must(b.Sign(next))}, true)
+	eventually(t, "its bundle shown as refused", func() bool {
+		return strings.Contains(one.siblingState(), "refused") && strings.Contains(one.siblingState(), "gatewayd sibling remove")
+	})
+	b.Seq++
+	two.app.members.Announce(&arp.Bundle{Bundle: must(b.Sign(two.app.home.signer(identity.UseBundle)()))}, true)
+	eventually(t, "its bundle taken again", func() bool { return one.siblingState() == "attached" })
+}
+
+func (g *gateway) siblingState() string {
+	if s := g.app.Status().Siblings; len(s) == 1 {
+		return s[0].State
+	}
+	return ""
+}
