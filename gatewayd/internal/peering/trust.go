@@ -229,6 +229,13 @@ func (p *Peering) StatusChanged() {
 	}
 }
 
+// expelDistrusted cuts off a neighbour whose issuer is trusted no more.
+func (p *Peering) expelDistrusted(l *link) {
+	if p.cfg.Trust.Of(l.gateway) == nil {
+		p.node.Expel(l.gateway, frame.TrustDenied, "its issuer is trusted no more")
+	}
+}
+
 // expelBad cuts off a neighbour that is not in good standing.
 func (p *Peering) expelBad(l *link) {
 	if p.cfg.Statuses == nil {
@@ -254,11 +261,13 @@ func (p *Peering) Distrusted(before []*identity.Accepted) {
 	if p.cfg.Statuses != nil {
 		p.cfg.Statuses.Forget()
 	}
-	trusted := map[string]bool{}
+	trusted, same := map[string]bool{}, map[*identity.Accepted]bool{}
 	for _, b := range p.cfg.Trust.All() {
-		trusted[b.Issuer] = true
+		trusted[b.Issuer], same[b] = true, true
 	}
+	changed := map[string]bool{} // domains
 	for _, b := range before {
+		changed[b.Domain] = changed[b.Domain] || !same[b]
 		if p.cfg.OnDistrusted != nil && !trusted[b.Issuer] {
 			p.cfg.OnDistrusted(b)
 		}
@@ -269,8 +278,8 @@ func (p *Peering) Distrusted(before []*identity.Accepted) {
 		return
 	}
 	for _, l := range p.upLinks() {
-		if p.cfg.Trust.Of(l.gateway) == nil {
-			p.node.Expel(l.gateway, frame.TrustDenied, "its issuer is trusted no more")
+		if changed[l.domain] {
+			p.expelDistrusted(l)
 		}
 	}
 }
