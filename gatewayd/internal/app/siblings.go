@@ -134,6 +134,9 @@ func readSiblings(cfg *config.Gateway) (map[string]sibling, error) {
 		}
 		out[b.Issuer] = sibling{Sibling: f, bundle: b}
 	}
+	if len(out) > identity.MaxSiblings {
+		return nil, daemon.Usagef("%s has %d other AMCs, and a bundle names at most %d: remove some", cfg.SiblingsDir, len(out), identity.MaxSiblings)
+	}
 	return out, nil
 }
 

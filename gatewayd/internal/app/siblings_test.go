@@ -3,6 +3,9 @@ package app
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,6 +18,7 @@ import (
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
 )
 
 // newSecondAMC is another AMC, with its own gateway, of a domain that is there.
@@ -316,4 +320,25 @@ func (g *gateway) siblingState() string {
 		return s[0].State
 	}
 	return ""
+}
+
+// More AMCs than a bundle can name would be no bundle at all: no key could be replaced any more.
+func TestTooManyAMCsAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Gateway{Domain: "clinic.example", SiblingsDir: t.TempDir(), Roles: []string{config.RoleAMC}}
+	for i := range identity.MaxSiblings + 1 {
+		if _, err := readSiblings(cfg); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+		d := identitytest.New(t, cfg.Domain, fmt.Sprintf("S%d", i))
+		b := must(identity.ParseBundle(d.Raw))
+		base := filepath.Join(cfg.SiblingsDir, b.Issuer)
+		text := fmt.Sprintf("address: \"127.0.0.1:1\"\nbundle: %s.bundle\nfingerprint: %s\n", b.Issuer, identity.FingerprintText(b.Fingerprint))
+		if err := errors.Join(os.WriteFile(base+".bundle", d.Raw, 0o600), os.WriteFile(base+".yaml", []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := readSiblings(cfg); err == nil {
+		t.Error("one too many")
+	}
 }
