@@ -58,10 +58,14 @@ func (t *Trust) introduce(raw []byte, by string, patterns []string, ask bool) (c
 
 // introduceAgain considers an introduction of a domain that is believed already; the caller holds the lock.
 func (t *Trust) introduceAgain(held, a *Accepted) (changed bool, err error) {
+	if held.Source != Introduced {
+		return false, nil // own and configured bundles are the operator's word
+	}
+	if err := notNamedYet(held, a); err != nil {
+		return false, err
+	}
 	by := a.By[0]
 	switch {
-	case held.Source != Introduced:
-		return false, nil // own and configured bundles are the operator's word
 	case slices.Equal(held.By, a.By) && held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):
 		return false, frame.Errorf(frame.TrustDenied, "bundle of %s: %s contradicts itself", a.Domain, by)
 	case !sameLine(held, a) && !slices.Contains(held.By, by), held.Seq == a.Seq && !bytes.Equal(held.Raw, a.Raw):

@@ -52,6 +52,9 @@ func (t *Trust) hold(a *Accepted) (held bool, err error) {
 // disagree is what comes of two bundles that say different things of one domain: one introducer's word against itself changes
 // nothing, two introducers make a dispute. The caller holds the lock.
 func (t *Trust) disagree(old, a *Accepted) error {
+	if err := notNamedYet(old, a); err != nil {
+		return err
+	}
 	by := a.By[0]
 	if slices.Equal(old.By, a.By) {
 		return frame.Errorf(frame.TrustDenied, "bundle of %s: %s contradicts itself", a.Domain, by)
@@ -61,7 +64,7 @@ func (t *Trust) disagree(old, a *Accepted) error {
 		who = append(who, by)
 	}
 	t.disputed[a.Domain] = who
-	delete(t.pending, a.Domain)
+	t.waitsNoMore(a.Domain)
 	return frame.Errorf(frame.TrustDenied, "bundle of %s: its introducers %s differ, none is believed: configure it by hand", a.Domain, strings.Join(who, ", "))
 }
 
@@ -117,7 +120,7 @@ func (t *Trust) reconsiderPending(may func(by string) (patterns []string)) {
 	for domain, a := range t.pending {
 		left := slices.DeleteFunc(slices.Clone(a.By), func(by string) bool { return !MayIntroduce(may(by), domain) })
 		if len(left) == 0 {
-			delete(t.pending, domain)
+			t.waitsNoMore(domain)
 			continue
 		}
 		again := *a

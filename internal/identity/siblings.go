@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"maps"
 	"slices"
 
 	"agentgw/directory/aic"
@@ -124,23 +125,24 @@ func (t *Trust) Vouch(raw []byte) (changed bool, err error) {
 
 // vouch judges a by lead, the trusted bundle of its domain; the caller holds the lock.
 func (t *Trust) vouch(lead, a *Accepted) (changed bool, err error) {
-	held := t.Issuer(a.Issuer)
+	held, waits := t.Issuer(a.Issuer), t.recalled[a.Issuer]
 	if err := vouches(lead, held, a); err != nil {
 		return false, err
 	}
-	if held != nil && a.Seq <= held.Seq {
+	if held != nil && a.Seq <= held.Seq || waits != nil && a.Seq <= waits.Seq && sameLine(waits, a) {
 		return false, nil
 	}
 	a.Source, a.By = Vouched, []string{lead.Issuer}
 	if err := t.disjoint(a, weaker(lead)); err != nil {
 		return false, err
 	}
-	if t.recalled[a.Issuer] == nil && len(t.recalled) >= maxIntroduced {
+	introduced := lead.Source != Own && lead.Source != Configured // the operator has bounded the others
+	if introduced && waits == nil && len(t.recalled) >= maxIntroduced {
 		return false, frame.Errorf(frame.LimitExceeded, "more than %d further issuers are known", maxIntroduced)
 	}
 	t.recalled[a.Issuer] = a
 	if t.Domain(lead.Domain) == lead { // else it waits for approval
-		t.insert(a)
+		t.insert(a, a.replaces)
 		return true, nil
 	}
 	return false, nil
@@ -156,18 +158,18 @@ func vouches(lead, held, a *Accepted) error {
 	case a.signedBy(signer), held != nil && (sameLine(held, a)):
 		return nil
 	}
-	return frame.Errorf(frame.TrustDenied, "bundle of %s (issuer %s) is signed by %s, not by the key that the bundle of %s names",
+	return frame.Errorf(frame.TrustDenied, "bundle of %s (issuer %s) is signed by %s, not by the key that the bundle of %s names: if it is the issuer's next one, the operator there says `gatewayd sibling remove` and `sibling add`",
 		a.Domain, a.Issuer, FingerprintText(a.Fingerprint), lead.Issuer)
 }
 
 // introducedLead is what is known of an introduced domain, believed or not yet, when a is of another issuer that it names; the caller
-// holds the lock.
+// holds the lock. The own domain's other issuers, and those of a configured one, are as far out of an introducer's reach as its first.
 func (t *Trust) introducedLead(a *Accepted) *Accepted {
 	lead := t.Domain(a.Domain)
 	if lead == nil {
 		lead = cmp.Or(t.pending[a.Domain], t.pins[a.Domain].last)
 	}
-	if lead == nil {
+	if lead == nil || lead.Source == Own || lead.Source == Configured {
 		return nil
 	}
 	if _, named := lead.names(a.Issuer); !named {
@@ -176,12 +178,38 @@ func (t *Trust) introducedLead(a *Accepted) *Accepted {
 	return lead
 }
 
-// weaker is what a bundle of lead's domain may displace: what the operator chose outranks what a peer introduced.
+// notNamedYet refuses a, which another introducer brings of a domain that is known by held, where it is of another issuer that names held's:
+// the two know each other, and held's next bundle may name it. That is no dispute.
+func notNamedYet(held, a *Accepted) error {
+	if signer, named := a.names(held.Issuer); !named || !held.leadsTo(signer) {
+		return nil
+	}
+	return vouches(held, nil, a)
+}
+
+// leadsTo says whether a bundle, or the next ones after it, are signed by the key of a fingerprint.
+func (a *Accepted) leadsTo(fingerprint []byte) bool {
+	return a.signedBy(fingerprint) || slices.ContainsFunc(a.Keys, func(k BundleKey) bool {
+		sum := sha256.Sum256(k.Public)
+		return k.Use == UseBundle && bytes.Equal(sum[:], fingerprint)
+	})
+}
+
+// weaker is what a bundle of an issuer that lead names may displace: at home the operator's word outranks what a peer introduced. A peer
+// displaces nothing by whom it names.
 func weaker(lead *Accepted) Source {
-	if lead.Source == Own || lead.Source == Configured {
+	if lead.Source == Own {
 		return Introduced
 	}
 	return 0
+}
+
+// waitsNoMore drops an introduction that waits for approval, with the further issuers that wait with it; the caller holds the lock.
+func (t *Trust) waitsNoMore(domain string) {
+	delete(t.pending, domain)
+	if t.Domain(domain) == nil {
+		maps.DeleteFunc(t.recalled, func(_ string, a *Accepted) bool { return a.Domain == domain })
+	}
 }
 
 // Recall restores the bundles of further issuers that an earlier run of this process accepted: each counts again while the trusted
@@ -191,7 +219,7 @@ func (t *Trust) Recall(list [][]byte) {
 	defer t.mu.Unlock()
 	for _, raw := range list {
 		a, err := ParseBundle(raw)
-		if err != nil || len(t.recalled) >= maxIntroduced {
+		if err != nil {
 			continue
 		}
 		if held := t.recalled[a.Issuer]; held == nil || held.Seq < a.Seq {
@@ -214,7 +242,7 @@ func (t *Trust) rejoin(lead *Accepted) {
 		if a.Domain == lead.Domain && t.Issuer(issuer) == nil && named && a.signedBy(signer) && t.disjoint(a, weaker(lead)) == nil {
 			again := *a
 			again.By = []string{lead.Issuer}
-			t.insert(&again)
+			t.insert(&again, again.replaces)
 		}
 	}
 }

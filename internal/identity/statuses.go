@@ -276,8 +276,12 @@ func (s *Statuses) Held(issuer string) (seq uint64, next time.Time) {
 func (s *Statuses) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	accepted := map[string]bool{}
+	for _, b := range s.trust.All() {
+		accepted[b.Issuer] = true
+	}
 	for issuer, held := range s.issuers {
-		if b := s.trust.Of(issuer); b == nil || b.Issuer != issuer {
+		if !accepted[issuer] {
 			s.entries -= len(held.bad)
 			delete(s.issuers, issuer)
 		}

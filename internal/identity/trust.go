@@ -243,9 +243,12 @@ func (t *Trust) disjoint(a *Accepted, weaker Source) error {
 		if a.replaces(b) {
 			continue
 		}
-		shared, lead := a.sharedWith(b), t.Domain(b.Domain)
-		switch {
-		case shared == "" || lead == nil: // nil: it was dropped just now
+		shared := a.sharedWith(b)
+		if shared == "" {
+			continue
+		}
+		switch lead := t.Domain(b.Domain); {
+		case lead == nil: // it was dropped just now
 		case weaker != 0 && lead.Source == weaker && b.Domain != a.Domain:
 			t.drop(b.Domain)
 		default:
@@ -255,13 +258,14 @@ func (t *Trust) disjoint(a *Accepted, weaker Source) error {
 	return nil
 }
 
-// replaces says whether b goes when a comes: it is the one before, or an issuer that a vouches for no more.
+// replaces says whether b goes when a comes: it is the one before, or an issuer that a vouches for no more. Where the two claim the same
+// the word of the one that is trusted for itself counts.
 func (a *Accepted) replaces(b *Accepted) bool {
 	if a.Domain != b.Domain {
 		return false
 	}
 	_, named := a.names(b.Issuer)
-	return a.Issuer == b.Issuer || a.Source != Vouched && (b.Source != Vouched || !named)
+	return a.Issuer == b.Issuer || a.Source != Vouched && (b.Source != Vouched || !named || a.sharedWith(b) != "")
 }
 
 // sharedWith names a prefix or a key that two bundles both claim, "" when there is none.
@@ -279,21 +283,34 @@ func (a *Accepted) sharedWith(b *Accepted) string {
 	return ""
 }
 
-// put makes a the trusted bundle of its domain, and forgets the issuers that the one before named and a does not; the caller holds
-// the lock.
+// put makes a the trusted bundle of its domain, and forgets the issuers that the one before named and a does not, or not under a key that
+// their bundles lead to; the caller holds the lock.
 func (t *Trust) put(a *Accepted) {
+	before := t.Domain(a.Domain)
+	gone := func(b *Accepted) bool { return a.replaces(b) || a.rekeys(before, b) }
 	for _, b := range t.All() {
-		if b.Source == Vouched && a.replaces(b) {
+		if b.Source == Vouched && gone(b) {
 			delete(t.recalled, b.Issuer)
 		}
 	}
-	t.insert(a)
+	t.insert(a, gone)
 	t.rejoin(a)
 }
 
-// insert puts a in the place of what it replaces; the caller holds the lock.
-func (t *Trust) insert(a *Accepted) {
-	next := slices.DeleteFunc(slices.Clone(t.All()), a.replaces)
+// rekeys says whether a names another key for b, of another issuer of its domain, than the one before it did, and b knows nothing of that
+// key. Where a only says again what the one before said it may lag behind b.
+func (a *Accepted) rekeys(before, b *Accepted) bool {
+	if before == nil || b.Source != Vouched || b.Domain != a.Domain {
+		return false
+	}
+	was, _ := before.names(b.Issuer)
+	is, _ := a.names(b.Issuer)
+	return !bytes.Equal(was, is) && !b.leadsTo(is)
+}
+
+// insert puts a in the place of what is gone; the caller holds the lock.
+func (t *Trust) insert(a *Accepted, gone func(*Accepted) bool) {
+	next := slices.DeleteFunc(slices.Clone(t.All()), gone)
 	next = append(next, a)
 	slices.SortStableFunc(next, func(x, y *Accepted) int {
 		return cmp.Or(cmp.Compare(rank(x), rank(y)), strings.Compare(x.Domain, y.Domain), cmp.Compare(x.Source, y.Source), strings.Compare(x.Issuer, y.Issuer))

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/internal/endpoint"
@@ -35,10 +37,18 @@ type ClientConfig struct {
 	Log    *slog.Logger
 }
 
+// What another AMC of the domain pushes goes on to every agent and gateway of this one, and is taken no faster than a neighbour's lists
+// are: a full list in its parts and the changes behind it at once. The own AMC sets its pace itself.
+const (
+	pushEvery = time.Second
+	pushBurst = 64
+)
+
 // Client is a gateway's AMC on another host. It implements amc.Center. Create it with [NewClient], run it with Run.
 type Client struct {
-	cfg  ClientConfig
-	boot [16]byte
+	cfg    ClientConfig
+	boot   [16]byte
+	pushes *rate.Limiter
 
 	mu      sync.Mutex // guards the rest
 	ep      *endpoint.Endpoint
@@ -48,7 +58,10 @@ type Client struct {
 
 // NewClient makes a client; nothing is dialled before Run.
 func NewClient(cfg ClientConfig) *Client {
-	c := &Client{cfg: cfg}
+	c := &Client{cfg: cfg, pushes: rate.NewLimiter(rate.Inf, 0)}
+	if cfg.Issuer != cfg.Trust.Own().Issuer {
+		c.pushes = rate.NewLimiter(rate.Every(pushEvery), pushBurst)
+	}
 	rand.Read(c.boot[:]) // it never fails
 	return c
 }
@@ -157,6 +170,11 @@ func (c *Client) read(ctx context.Context, st *endpoint.Stream) error {
 		t, payload, err := st.ReadFrame(silence)
 		if err != nil {
 			return err
+		}
+		if t == frame.StatusFrame || t == frame.BundleFrame {
+			if err := c.pushes.Wait(ctx); err != nil {
+				return err
+			}
 		}
 		switch t {
 		case frame.CtlKeepalive:

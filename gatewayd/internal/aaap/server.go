@@ -47,15 +47,16 @@ type ServerConfig struct {
 type Server struct {
 	cfg ServerConfig
 
-	mu    sync.Mutex // guards links and paces
-	links map[string]*member
+	mu    sync.Mutex         // guards links and paces
+	links map[string]*member // by place
 	paces map[string]*pace
 }
 
 // member is an attached gateway, or another AMC of the domain.
 type member struct {
 	aic       string
-	sibling   bool // of another issuer: it is told of this one, and asks nothing
+	place     string // in links: a gateway's is its own, another AMC has one under whatever AIC it attaches
+	sibling   bool   // of another issuer: it is told of this one, and asks nothing
 	conn      *endpoint.Conn
 	out       chan frame.Message
 	addresses []arp.HostPort
@@ -153,6 +154,14 @@ func (s *Server) Review() {
 	}
 }
 
+func (s *Server) newMember(id string, c *endpoint.Conn) *member {
+	l := &member{aic: id, place: id, sibling: s.isSibling(id), conn: c, out: make(chan frame.Message, outQueue)}
+	if b := s.cfg.Trust.Of(id); b != nil && l.sibling {
+		l.place = b.Issuer
+	}
+	return l
+}
+
 func (s *Server) control(ctx context.Context, c *endpoint.Conn, st *endpoint.Stream, gateway string) {
 	defer c.Close(frame.OK, "")
 	var m arp.Attach
@@ -161,7 +170,7 @@ func (s *Server) control(ctx context.Context, c *endpoint.Conn, st *endpoint.Str
 		c.Close(frame.IdentityMismatch, "")
 		return
 	}
-	l := &member{aic: gateway, sibling: s.isSibling(gateway), conn: c, out: make(chan frame.Message, outQueue)}
+	l := s.newMember(gateway, c)
 	for _, e := range m.Endpoints {
 		l.addresses = append(l.addresses, arp.HostPort{Host: e.Host, Port: e.Port})
 	}
@@ -221,22 +230,32 @@ func writeControl(ctx context.Context, c *endpoint.Conn, st *endpoint.Stream, ou
 func (s *Server) enter(l *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.links[l.aic]
-	if before == nil && len(s.links) >= maxGateways {
+	before := s.links[l.place]
+	if before == nil && !l.sibling && s.gateways() >= maxGateways { // of the others there are as many as the bundle names
 		return false
 	}
 	if before != nil {
 		before.conn.Close(frame.Collision, "")
 	}
-	s.links[l.aic] = l
+	s.links[l.place] = l
 	return true
+}
+
+// gateways counts those that are attached; the caller holds the lock.
+func (s *Server) gateways() (n int) {
+	for _, l := range s.links {
+		if !l.sibling {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *Server) leave(l *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.links[l.aic] == l {
-		delete(s.links, l.aic)
+	if s.links[l.place] == l {
+		delete(s.links, l.place)
 	}
 }
 

@@ -195,6 +195,8 @@ func (a *app) Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, err
 
 // ReloadPeers implements admin.Gateway: it reads the policy rows, and the other AMCs of the domain, again.
 func (a *app) ReloadPeers(ctx context.Context) error {
+	a.reloading.Lock() // the files may change between two readings
+	defer a.reloading.Unlock()
 	rows, err := a.peerRows()
 	if err != nil {
 		return frame.Errorf(frame.ReqInvalid, "%w", err)

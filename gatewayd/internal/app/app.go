@@ -46,32 +46,33 @@ func now() time.Time { return time.Now() }
 
 // app is a running gatewayd.
 type app struct {
-	cfg      *config.Gateway
-	log      *slog.Logger
-	started  time.Time
-	home     *home
-	trust    *identity.Trust
-	statuses *identity.Statuses
-	lists    newest
-	store    *store.Store
-	registry *registry.Registry
-	amc      *amc.AMC     // nil without the role
-	center   amc.Center   // the AMC, wherever it is
-	remote   *aaap.Client // it, when it is on another host
-	members  *aaap.Server // the gateways on other hosts, where this is their AMC
-	siblings siblings     // the other AMCs of the domain, where this is one
-	agents   *registrar.Registrar
-	relay    *relay.Relay
-	peers    *peering.Peering
-	bundles  *fetcher
-	outside  *revocation.Service // nil where no CRLs and OCSP are served
-	revoked  *revocations
-	auditor  auditor
-	recovery *recovery  // nil: the database was not restored
-	renewing sync.Mutex // one look after the CA and the own certificate at a time
-	turning  sync.Mutex // one change of the own bundle at a time
-	ep       *endpoint.Endpoint
-	running  sync.WaitGroup
+	cfg       *config.Gateway
+	log       *slog.Logger
+	started   time.Time
+	home      *home
+	trust     *identity.Trust
+	statuses  *identity.Statuses
+	lists     newest
+	store     *store.Store
+	registry  *registry.Registry
+	amc       *amc.AMC     // nil without the role
+	center    amc.Center   // the AMC, wherever it is
+	remote    *aaap.Client // it, when it is on another host
+	members   *aaap.Server // the gateways on other hosts, where this is their AMC
+	siblings  siblings     // the other AMCs of the domain, where this is one
+	agents    *registrar.Registrar
+	relay     *relay.Relay
+	peers     *peering.Peering
+	bundles   *fetcher
+	outside   *revocation.Service // nil where no CRLs and OCSP are served
+	revoked   *revocations
+	auditor   auditor
+	recovery  *recovery  // nil: the database was not restored
+	renewing  sync.Mutex // one look after the CA and the own certificate at a time
+	turning   sync.Mutex // one change of the own bundle at a time
+	reloading sync.Mutex // one reading of the peers' and other AMCs' files at a time
+	ep        *endpoint.Endpoint
+	running   sync.WaitGroup
 }
 
 // Run runs the gateway until SIGINT or SIGTERM.

@@ -88,6 +88,11 @@ func (a *app) renewOwn(ctx context.Context, raw []byte) error {
 func (a *app) publishKeys(ctx context.Context, gateway aic.AIC, keys []identity.BundleKey) ([]byte, error) {
 	a.turning.Lock()
 	defer a.turning.Unlock()
+	if len(keys) > 0 { // its list may have come since the gateway was let in, and its keys may be out already
+		if err := a.statuses.Check(string(gateway), nil); err != nil {
+			return nil, err
+		}
+	}
 	if err := a.nobodyElses(gateway, keys); err != nil {
 		return nil, err
 	}

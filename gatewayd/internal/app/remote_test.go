@@ -556,3 +556,24 @@ func TestAMCBoundsTheHurryOfAGateway(t *testing.T) {
 		t.Error("40 connections at once are served")
 	}
 }
+
+// A change of keys that was under way when its gateway was revoked does not bring the keys back.
+func TestRevokedGatewaysKeysStayOut(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	id := g.app.home.gateway
+	var keys []identity.BundleKey
+	for _, k := range center.app.trust.Own().Keys {
+		if k.Owner == string(id) {
+			keys = append(keys, k)
+		}
+	}
+	center.setStanding(string(id), "revoked")
+	eventually(t, "its keys out of the bundle", func() bool { return !center.app.trust.Own().IsGateway(string(id)) })
+	if _, err := center.app.publishKeys(t.Context(), id, keys); frame.CodeOf(err) != frame.CertStatus {
+		t.Errorf("its change of keys: %v", err)
+	}
+	if center.app.trust.Own().IsGateway(string(id)) {
+		t.Error("the bundle names it again")
+	}
+}

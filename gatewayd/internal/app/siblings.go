@@ -22,15 +22,25 @@ import (
 type siblings struct {
 	ctx context.Context // that of the process, set before the socket is open
 
-	mu   sync.Mutex // guards the rest
-	rows map[string]sibling
-	run  map[string]attachedSibling // by issuer
+	mu      sync.Mutex // guards the rest
+	rows    map[string]sibling
+	run     map[string]attachedSibling // by issuer
+	refused map[string]error           // why the last bundle that one has pushed does not count, by issuer
 }
 
 // sibling is one file of the configuration with the bundle that it names.
 type sibling struct {
 	*config.Sibling
 	bundle *identity.Accepted
+	kept   *identity.Accepted // the last one that an earlier run accepted of its line, nil for none
+}
+
+// newest is what is known of it, whether or not the own bundle names the key of that yet.
+func (s sibling) newest() *identity.Accepted {
+	if s.kept != nil && s.kept.Seq > s.bundle.Seq {
+		return s.kept
+	}
+	return s.bundle
 }
 
 type attachedSibling struct {
@@ -74,9 +84,17 @@ func (a *app) loadSiblings() error {
 	}
 	var list [][]byte
 	for name, value := range kept {
-		row, configured := rows[strings.TrimPrefix(name, issuerPrefix)]
-		if len(value) > 32 && (!configured || [32]byte(value) == sha256.Sum256(row.bundle.Raw)) {
-			list = append(list, value[32:])
+		issuer := strings.TrimPrefix(name, issuerPrefix)
+		row, configured := rows[issuer]
+		if len(value) <= 32 || configured && [32]byte(value) != sha256.Sum256(row.bundle.Raw) {
+			continue
+		}
+		list = append(list, value[32:])
+		if configured {
+			if row.kept, err = identity.ParseBundle(value[32:]); err != nil {
+				return fmt.Errorf("read the bundle of the AMC %s that was kept: %w", issuer, err)
+			}
+			rows[issuer] = row
 		}
 	}
 	for _, row := range rows {
@@ -114,7 +132,10 @@ func readSiblings(cfg *config.Gateway) (map[string]sibling, error) {
 		if _, twice := out[b.Issuer]; twice {
 			return nil, daemon.Usagef("%s: the AMC %s has another file already", f.File, b.Issuer)
 		}
-		out[b.Issuer] = sibling{f, b}
+		out[b.Issuer] = sibling{Sibling: f, bundle: b}
+	}
+	if len(out) > identity.MaxSiblings {
+		return nil, daemon.Usagef("%s has %d other AMCs, and a bundle names at most %d: remove some", cfg.SiblingsDir, len(out), identity.MaxSiblings)
 	}
 	return out, nil
 }
@@ -124,7 +145,7 @@ func (a *app) named() (out []identity.Sibling) {
 	a.siblings.mu.Lock()
 	defer a.siblings.mu.Unlock()
 	for issuer, row := range a.siblings.rows {
-		signer := row.bundle.Fingerprint
+		signer := row.newest().Fingerprint // one that is not believed yet: a crash came before the own bundle named its next key
 		if held := a.trust.Issuer(issuer); held != nil {
 			signer = held.Fingerprint
 		}
@@ -136,10 +157,12 @@ func (a *app) named() (out []identity.Sibling) {
 
 // takeSibling takes the bundle of another AMC of the own domain; the caller holds turning.
 func (a *app) takeSibling(ctx context.Context, next *identity.Accepted) error {
+	before := a.trust.All()
 	changed, err := a.trust.Vouch(next.Raw)
 	if err != nil || !changed {
 		return err
 	}
+	a.peers.Distrusted(before) // introduced domains that claimed what is its
 	a.keepIssuer(next)
 	a.log.Info("bundle of another AMC of the domain", "issuer", next.Issuer, "seq", next.Seq)
 	a.announce(&arp.Bundle{Bundle: next.Raw}, next.Issuer)
@@ -184,12 +207,13 @@ func (a *app) runSiblings() {
 		return
 	}
 	if s.run == nil {
-		s.run = map[string]attachedSibling{}
+		s.run, s.refused = map[string]attachedSibling{}, map[string]error{}
 	}
 	for issuer, run := range s.run {
 		if row, ok := s.rows[issuer]; !ok || row.Address != run.client.Address() {
 			run.stop()
 			delete(s.run, issuer)
+			delete(s.refused, issuer)
 		}
 	}
 	for issuer, row := range s.rows {
@@ -198,7 +222,7 @@ func (a *app) runSiblings() {
 		}
 		c := aaap.NewClient(aaap.ClientConfig{
 			Address: row.Address, Gateway: string(a.home.gateway), Issuer: issuer, Certificate: a.home.current, Trust: a.trust, Statuses: a.statuses,
-			Status: a.takeSiblingStatus, Bundle: a.takeSiblingBundle, Log: a.log,
+			Status: a.takeSiblingStatus, Bundle: func(ctx context.Context, raw []byte) { a.takeSiblingBundle(ctx, issuer, raw) }, Log: a.log,
 		})
 		ctx, stop := context.WithCancel(s.ctx)
 		s.run[issuer] = attachedSibling{c, stop}
@@ -208,10 +232,14 @@ func (a *app) runSiblings() {
 
 func (a *app) takeSiblingStatus(ctx context.Context, raw []byte) { a.takeStatus(ctx, [][]byte{raw}) }
 
-func (a *app) takeSiblingBundle(ctx context.Context, raw []byte) {
-	if err := a.takeBundle(ctx, raw); err != nil {
+func (a *app) takeSiblingBundle(ctx context.Context, issuer string, raw []byte) {
+	err := a.takeBundle(ctx, raw)
+	if err != nil {
 		a.log.Error("bundle of another AMC of the domain", "err", err)
 	}
+	a.siblings.mu.Lock()
+	defer a.siblings.mu.Unlock()
+	a.siblings.refused[issuer] = err
 }
 
 // reloadSiblings reads the other AMCs again: the own bundle names those that are new, and those that are gone no more.
@@ -248,6 +276,9 @@ func (a *app) siblingRows() []admin.SiblingRow {
 	out := []admin.SiblingRow{}
 	for issuer, run := range a.siblings.run {
 		row := admin.SiblingRow{Issuer: issuer, Address: run.client.Address(), State: attachedText(run.client)}
+		if err := a.siblings.refused[issuer]; err != nil {
+			row.State += fmt.Sprintf(", its bundle is refused: %v", err)
+		}
 		if b := a.trust.Issuer(issuer); b != nil {
 			row.Prefixes, row.Seq = b.Prefixes, b.Seq
 		}

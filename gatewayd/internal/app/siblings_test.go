@@ -3,8 +3,12 @@ package app
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +18,7 @@ import (
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
 )
 
 // newSecondAMC is another AMC, with its own gateway, of a domain that is there.
@@ -229,5 +234,111 @@ func TestSiblingThatCannotBe(t *testing.T) {
 	}
 	if _, err := RemoveSibling(one.cfg, "../../etc/passwd"); err == nil {
 		t.Error("a path is taken for an AMC")
+	}
+}
+
+// A crash after the bundle of another AMC was kept that is signed with its next key, and before the own bundle names that key.
+func TestAnotherAMCsNextKeyOverACrash(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "clinic.example"), newSecondAMC(t, "clinic.example", nil)
+	one.addSibling(two)
+	two.stop() // nothing is pushed
+	b := two.app.trust.Own().Bundle
+	old, next := two.app.home.signer(identity.UseBundle)(), must(newSigner(filepath.Join(t.TempDir(), "next.key")))
+	b.Keys = append(b.Keys, identity.NewBundleKey(next, two.app.home.issuer, identity.UseBundle, time.Now(), time.Hour))
+	for _, s := range []frame.Signer{old, next} {
+		b.Seq++
+		raw := must(b.Sign(s))
+		if changed, err := one.app.trust.Vouch(raw); !changed || err != nil {
+			t.Fatal(changed, err)
+		}
+		one.app.keepIssuer(must(identity.ParseBundle(raw)))
+	}
+	one.stop()
+	one.start()
+	if held := one.app.trust.Issuer(b.Issuer); held == nil || held.Seq != b.Seq {
+		t.Fatalf("after the crash the other AMC is not believed, or rolled back: %v", held != nil)
+	}
+	if names := one.app.trust.Own().Siblings; len(names) != 1 || frame.KeyID(names[0].Signer) != next.KeyID() {
+		t.Error("the own bundle does not name its key")
+	}
+}
+
+// Two reloads at once leave what the files say: whoever has read them first does not have the last word.
+func TestReloadsAtOnceFollowTheFiles(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "clinic.example"), newSecondAMC(t, "clinic.example", nil)
+	two.stop()
+	ctx, stop := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for ctx.Err() == nil {
+				one.app.ReloadPeers(ctx)
+			}
+		})
+	}
+	defer others.Wait()
+	defer stop()
+	for range 20 {
+		one.addSibling(two)
+		if _, err := RemoveSibling(one.cfg, string(two.app.home.issuer)); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.app.ReloadPeers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond) // for one that has read the files before
+		if n := one.app.named(); len(n) != 0 {
+			t.Fatalf("it is named although its file is gone")
+		}
+	}
+}
+
+// Another AMC that has replaced its key while nothing came from it is shown as refused, with what its operator has to do.
+func TestAnotherAMCWhoseKeyWasMissed(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "clinic.example"), newSecondAMC(t, "clinic.example", nil)
+	one.addSibling(two)
+	two.addSibling(one)
+	eventually(t, "attached", func() bool { return one.siblingState() == "attached" })
+	b := two.app.trust.Own().Bundle
+	next := must(newSigner(filepath.Join(t.TempDir(), "next.key")))
+	b.Keys = append(b.Keys, identity.NewBundleKey(next, two.app.home.issuer, identity.UseBundle, time.Now(), time.Hour))
+	b.Seq += 2
+	two.app.members.Announce(&arp.Bundle{Bundle: must(b.Sign(next))}, true)
+	eventually(t, "its bundle shown as refused", func() bool {
+		return strings.Contains(one.siblingState(), "refused") && strings.Contains(one.siblingState(), "gatewayd sibling remove")
+	})
+	b.Seq++
+	two.app.members.Announce(&arp.Bundle{Bundle: must(b.Sign(two.app.home.signer(identity.UseBundle)()))}, true)
+	eventually(t, "its bundle taken again", func() bool { return one.siblingState() == "attached" })
+}
+
+func (g *gateway) siblingState() string {
+	if s := g.app.Status().Siblings; len(s) == 1 {
+		return s[0].State
+	}
+	return ""
+}
+
+// More AMCs than a bundle can name would be no bundle at all: no key could be replaced any more.
+func TestTooManyAMCsAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Gateway{Domain: "clinic.example", SiblingsDir: t.TempDir(), Roles: []string{config.RoleAMC}}
+	for i := range identity.MaxSiblings + 1 {
+		if _, err := readSiblings(cfg); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+		d := identitytest.New(t, cfg.Domain, fmt.Sprintf("S%d", i))
+		b := must(identity.ParseBundle(d.Raw))
+		base := filepath.Join(cfg.SiblingsDir, b.Issuer)
+		text := fmt.Sprintf("address: \"127.0.0.1:1\"\nbundle: %s.bundle\nfingerprint: %s\n", b.Issuer, identity.FingerprintText(b.Fingerprint))
+		if err := errors.Join(os.WriteFile(base+".bundle", d.Raw, 0o600), os.WriteFile(base+".yaml", []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := readSiblings(cfg); err == nil {
+		t.Error("one too many")
 	}
 }

@@ -96,7 +96,7 @@ func (p *Peering) onUnknownKey(_, domain string) {
 func (p *Peering) pollTrust(ctx context.Context) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
-	missed := map[string]uint64{} // domain -> sequence number of the bundle that lacks the key
+	missed := map[string][]*identity.Accepted{} // domain -> its bundles, which lack the key
 	var settle <-chan time.Time
 	for {
 		select {
@@ -104,15 +104,15 @@ func (p *Peering) pollTrust(ctx context.Context) {
 			return
 		case domain := <-p.wanted:
 			if _, noted := missed[domain]; !noted && len(missed) < cap(p.wanted) {
-				missed[domain] = p.seqOf(domain)
+				missed[domain] = p.cfg.Trust.Issuers(domain)
 			}
 			if settle == nil {
 				settle = time.After(settleTime)
 			}
 		case <-settle:
 			settle = nil
-			for domain, seq := range missed {
-				if p.seqOf(domain) == seq {
+			for domain, held := range missed {
+				if slices.Equal(p.cfg.Trust.Issuers(domain), held) {
 					p.askAround(ctx, domain)
 				}
 			}
@@ -121,14 +121,6 @@ func (p *Peering) pollTrust(ctx context.Context) {
 			p.refreshDue(ctx)
 		}
 	}
-}
-
-// seqOf is the sequence number of the bundle that is believed of a domain, 0 without one.
-func (p *Peering) seqOf(domain string) uint64 {
-	if a := p.cfg.Trust.Domain(domain); a != nil {
-		return a.Seq
-	}
-	return 0
 }
 
 func (p *Peering) refreshDue(ctx context.Context) {
@@ -227,8 +219,8 @@ func (p *Peering) Standing(ctx context.Context, id string, serial []byte) error 
 }
 
 // Refresh implements relay.Network: a signature of a domain came under a key that its bundle here does not name. It asks once
-// for the bundle, and says whether a newer one has come.
+// for the bundles, and says whether a newer one has come.
 func (p *Peering) Refresh(ctx context.Context, domain string) bool {
-	before := p.seqOf(domain)
-	return p.await(ctx, domain, func() bool { return p.seqOf(domain) > before })
+	before := p.cfg.Trust.Issuers(domain)
+	return p.await(ctx, domain, func() bool { return !slices.Equal(p.cfg.Trust.Issuers(domain), before) })
 }

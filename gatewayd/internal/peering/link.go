@@ -170,7 +170,9 @@ func (p *Peering) linkUp(l *link) {
 		r.lastErr.Store(nil)
 	}
 	p.log.Info("neighbour is up", "domain", l.domain, "gateway", l.gateway, "remote", l.conn.RemoteAddr().String())
-	p.expelBad(l) // its standing may have changed since the handshake, and [Peering.StatusChanged] does not know links before they are up
+	// Its standing may have changed since the handshake, and neither StatusChanged nor Distrusted knows links before they are up.
+	p.expelBad(l)
+	p.expelDistrusted(l)
 }
 
 func (p *Peering) linkDown(l *link) {

@@ -13,13 +13,19 @@ import (
 
 // toldTo are the bundles that a neighbouring domain is told of: those of our own domain, and where its row says transit those of
 // the peers that the operator configured. A domain's trusted bundle comes before those that it vouches for.
-func (p *Peering) toldTo(domain string) []*identity.Accepted {
-	all, r := p.cfg.Trust.All(), p.row(domain)
-	transit := func(of string) bool {
-		lead := p.cfg.Trust.Domain(of)
-		return r != nil && r.Transit && of != domain && lead != nil && lead.Source == identity.Configured
+func (p *Peering) toldTo(domain string) (out []*identity.Accepted) {
+	r := p.row(domain)
+	var lead *identity.Accepted // of the domain that is looked at; those that it vouches for are behind it
+	for _, a := range p.cfg.Trust.All() {
+		if a.Source != identity.Vouched {
+			lead = a
+		}
+		transit := r != nil && r.Transit && a.Domain != domain && lead.Source == identity.Configured
+		if a.Domain == p.cfg.Domain || transit {
+			out = append(out, a)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(a *identity.Accepted) bool { return a.Domain != p.cfg.Domain && !transit(a.Domain) })
+	return out
 }
 
 // statusesFor are the status lists that a neighbour is told of: those of the bundles that it is told of.
@@ -223,6 +229,13 @@ func (p *Peering) StatusChanged() {
 	}
 }
 
+// expelDistrusted cuts off a neighbour whose issuer is trusted no more.
+func (p *Peering) expelDistrusted(l *link) {
+	if p.cfg.Trust.Of(l.gateway) == nil {
+		p.node.Expel(l.gateway, frame.TrustDenied, "its issuer is trusted no more")
+	}
+}
+
 // expelBad cuts off a neighbour that is not in good standing.
 func (p *Peering) expelBad(l *link) {
 	if p.cfg.Statuses == nil {
@@ -248,11 +261,13 @@ func (p *Peering) Distrusted(before []*identity.Accepted) {
 	if p.cfg.Statuses != nil {
 		p.cfg.Statuses.Forget()
 	}
-	trusted := map[string]bool{}
+	trusted, same := map[string]bool{}, map[*identity.Accepted]bool{}
 	for _, b := range p.cfg.Trust.All() {
-		trusted[b.Issuer] = true
+		trusted[b.Issuer], same[b] = true, true
 	}
+	changed := map[string]bool{} // domains
 	for _, b := range before {
+		changed[b.Domain] = changed[b.Domain] || !same[b]
 		if p.cfg.OnDistrusted != nil && !trusted[b.Issuer] {
 			p.cfg.OnDistrusted(b)
 		}
@@ -263,8 +278,8 @@ func (p *Peering) Distrusted(before []*identity.Accepted) {
 		return
 	}
 	for _, l := range p.upLinks() {
-		if p.cfg.Trust.Of(l.gateway) == nil {
-			p.node.Expel(l.gateway, frame.TrustDenied, "its issuer is trusted no more")
+		if changed[l.domain] {
+			p.expelDistrusted(l)
 		}
 	}
 }

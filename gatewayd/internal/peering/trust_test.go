@@ -237,8 +237,6 @@ func TestStatusFromWhoMayNotBringItIsRefused(t *testing.T) {
 	}
 }
 
-// What goes hard goes whole: a domain that is trusted no more, and a gateway whose domain revokes its certificate, lose their
-// connection and their digests at once, and whoever keeps sessions hears of it.
 // A gateway that is revoked between its handshake and its HELLO is cut off when it is up.
 func TestGatewayRevokedBeforeItsHello(t *testing.T) {
 	c := &clock{}
@@ -254,6 +252,21 @@ func TestGatewayRevokedBeforeItsHello(t *testing.T) {
 	until(t, "the link gone", func() bool { return l.conn.Context().Err() != nil })
 }
 
+// So is one whose issuer is trusted no more.
+func TestGatewayDistrustedBeforeItsHello(t *testing.T) {
+	c := &clock{}
+	a, b := newStatusSide(t, identitytest.New(t, "a.example", "A1"), c), newStatusSide(t, identitytest.New(t, "b.example", "B1"), c)
+	set(t, b.side, row(a.d))
+	set(t, a.side, row(b.d, b.addr))
+	until(t, "the link", func() bool { return a.linkOf("b.example") != nil })
+	l := a.linkOf("b.example")
+	a.cfg.Trust.Forget("b.example")
+	a.linkUp(l)
+	until(t, "the link gone", func() bool { return l.conn.Context().Err() != nil })
+}
+
+// What goes hard goes whole: a domain that is trusted no more, and a gateway whose domain revokes its certificate, lose their
+// connection and their digests at once, and whoever keeps sessions hears of it.
 func TestCase06TrustRemovedOrGatewayRevokedPurgesAtOnce(t *testing.T) {
 	for name, revoke := range map[string]func(t *testing.T, c *clock, a, b *statusSide){
 		"trust removed": func(t *testing.T, _ *clock, a, _ *statusSide) { set(t, a.side) },
@@ -313,6 +326,33 @@ func (s *statusSide) serialOf(t *testing.T, other *statusSide) []byte {
 		t.Fatal("not connected")
 	}
 	return identity.Serial(l.conn.PeerLeaf())
+}
+
+// So do those of a further issuer of a domain.
+func TestRefreshBringsTheNewerBundleOfAFurtherIssuer(t *testing.T) {
+	c := &clock{}
+	home, hub, far := spokes(t, c)
+	second := identitytest.New(t, far.d.Name, "F2")
+	far.d.Names(t, second)
+	for _, raw := range [][]byte{far.d.Raw, second.Raw} {
+		if changed, err := hub.Renew(far.d.Name, raw); !changed || err != nil {
+			t.Fatal(changed, err)
+		}
+	}
+	seq := func() uint64 {
+		if b := home.cfg.Trust.Issuer(string(second.Issuer)); b != nil {
+			return b.Seq
+		}
+		return 0
+	}
+	until(t, "the further issuer known", func() bool { return seq() == 1 })
+	second.Names(t)
+	if changed, err := hub.cfg.Trust.Vouch(second.Raw); !changed || err != nil { // the hub has it, and has told nobody
+		t.Fatal(changed, err)
+	}
+	if !home.Refresh(t.Context(), far.d.Name) || seq() != 2 {
+		t.Errorf("the newer bundle has not come, or is not taken for one: sequence %d", seq())
+	}
 }
 
 // Digests, tokens or results under a key that only a newer bundle names bring that bundle, without waiting to be told.
