@@ -109,8 +109,10 @@ func (w word) short() bool {
 	return n >= 3 && w.consonant(n-3) && !w.consonant(n-2) && w.consonant(n-1) && strings.IndexByte("wxy", w[n-1]) < 0
 }
 
+// ends looks at the last letter first: of the suffixes that a word is held against nearly all differ there.
 func (w word) ends(suffix string) bool {
-	return len(w) >= len(suffix) && string(w[len(w)-len(suffix):]) == suffix
+	n := len(w) - len(suffix)
+	return n >= 0 && w[len(w)-1] == suffix[len(suffix)-1] && string(w[n:]) == suffix
 }
 
 func (w word) cut(n int) word { return w[:len(w)-n] }

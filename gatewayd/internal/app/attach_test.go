@@ -237,7 +237,7 @@ func (g *gateway) age(id string, d time.Duration) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	if _, err := g.app.registry.Update(g.t.Context(), e, time.Now().Add(-d)); err != nil {
+	if _, err := g.app.registry.Update(g.t.Context(), e, nil, time.Now().Add(-d)); err != nil {
 		g.t.Fatal(err)
 	}
 	name := "amc/agent/" + id

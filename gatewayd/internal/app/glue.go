@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentgw/directory"
+	"agentgw/directory/acs"
 	"agentgw/directory/match"
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
@@ -31,15 +32,13 @@ func (g glue) Get(id string) (directory.Entry, bool) {
 func (g glue) Reserve(ctx context.Context, id string) error { return g.store.Reserve(ctx, id, now()) }
 
 // Register implements registrar.Directory.
-func (g glue) Register(ctx context.Context, e directory.Entry) error {
-	_, err := g.Registry.Register(ctx, e, now())
-	return err
+func (g glue) Register(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error) {
+	return g.Registry.Register(ctx, e, doc, now())
 }
 
 // Update implements registrar.Directory.
-func (g glue) Update(ctx context.Context, e directory.Entry) error {
-	_, err := g.Registry.Update(ctx, e, now())
-	return err
+func (g glue) Update(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error) {
+	return g.Registry.Update(ctx, e, doc, now())
 }
 
 // Withdraw implements registrar.Directory.

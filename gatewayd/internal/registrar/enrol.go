@@ -301,18 +301,12 @@ func (r *Registrar) reserve(ctx context.Context, g *arp.Grant) (aic.AIC, error) 
 
 // publish makes the authoritative ACS and commits the entry.
 func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS, id aic.AIC, grant *arp.Grant, issued *arp.Credential) (*arp.Enrolled, error) {
-	now := time.Now()
-	doc, removed, err := acs.Authoritative(draft, id, grant.Skills, now)
+	doc, removed, err := acs.Authoritative(draft, id, grant.Skills, time.Now())
 	if err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
 	}
-	hash, err := acs.Hash(doc)
-	if err != nil {
-		return nil, err
-	}
 	entry := directory.Entry{
-		AIC: string(id), ACS: doc, ACSHash: hash, State: directory.Active, Version: 1,
-		RegisteredAt: now, LastModified: now, ExpiresAt: time.Unix(int64(grant.Exp), 0),
+		AIC: string(id), State: directory.Active, ExpiresAt: time.Unix(int64(grant.Exp), 0),
 		Visibility: directory.Visibility(req.Visibility), Allow: req.Allow, Skills: grant.Skills,
 		Provenance: directory.Provenance{
 			SubmittedBy: string(id), CertSHA256: sum(issued.Chain[0]), SPKI: [32]byte(grant.SPKI),
@@ -321,7 +315,7 @@ func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS,
 	}
 	if held, ok := r.cfg.Directory.Get(string(id)); ok { // the answer to an earlier try was lost: that registration stands
 		entry, removed = held, nil
-	} else if err := r.cfg.Directory.Register(ctx, entry); errors.Is(err, directory.ErrExists) {
+	} else if entry, err = r.cfg.Directory.Register(ctx, entry, doc); errors.Is(err, directory.ErrExists) {
 		return nil, frame.Errorf(frame.TokenReplayed, "the agent of this enrolment token has been withdrawn: ask the operator for a new one")
 	} else if err != nil {
 		return nil, fmt.Errorf("commit registration of %s: %w", id, err)

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"agentgw/directory"
+	"agentgw/directory/acs"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
@@ -37,10 +38,11 @@ type Directory interface {
 	Get(id string) (directory.Entry, bool)
 	// Reserve takes an AIC that nobody has had; directory.ErrExists when somebody had.
 	Reserve(ctx context.Context, id string) error
-	// Register commits an entry; it is durable and visible when it returns.
-	Register(ctx context.Context, e directory.Entry) error
-	// Update commits the next version of an entry; directory.ErrConflict when it is not the one that e was read from.
-	Update(ctx context.Context, e directory.Entry) error
+	// Register commits an entry, with doc as its ACS; it is durable and visible when it returns. It returns what was stored.
+	Register(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error)
+	// Update commits the next version of an entry; directory.ErrConflict when it is not the one that e was read from. A doc of nil leaves
+	// the ACS as it is. It returns what was stored.
+	Update(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error)
 	// Withdraw ends an entry on its agent's word; a tombstone stays.
 	Withdraw(ctx context.Context, id, reason string) error
 	// Owe remembers that the AMC must still be told of a withdrawal.
