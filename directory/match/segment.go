@@ -247,6 +247,11 @@ func (p *part) alive(list []posting) int {
 // merge builds one segment of the living documents of several parts, in order.
 func merge(parts ...*part) *segment {
 	s := newSegment()
+	room := 0
+	for _, p := range parts {
+		room += p.live
+	}
+	s.docs = make([]document, 0, room)
 	for _, p := range parts {
 		moved := make([]uint32, len(p.docs))
 		for id := range p.docs {

@@ -21,6 +21,8 @@ type Store interface {
 	All(func(directory.Entry) error) error
 	Get(aic string) (directory.Entry, error)
 	Put(ctx context.Context, e directory.Entry, expected uint64) error
+	// PutWith changes the store's records in the same commit.
+	PutWith(ctx context.Context, e directory.Entry, expected uint64, change func(directory.Tx) error) error
 	Tombstone(ctx context.Context, t directory.Tombstone, expected uint64) error
 	Due(now time.Time, limit int) ([]string, error)
 }
@@ -160,8 +162,12 @@ func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
 }
 
 // Register stores a new entry: version 1, registered and modified now, its hash computed here. The ACS is doc, or that of e, which is
-// read here, where doc is nil; it must name the entry's AIC. It returns what was stored. ErrExists if the AIC has or had an entry.
-func (r *Registry) Register(ctx context.Context, e directory.Entry, doc *acs.ACS, now time.Time) (directory.Entry, error) {
+// read here, where doc is nil; it must name the entry's AIC. It returns what was stored. ErrExists if the AIC has or had an entry. with
+// changes the store's records in the same commit, and nil does not: its error is returned, and nothing is stored.
+func (r *Registry) Register(ctx context.Context, e directory.Entry, doc *acs.ACS, with func(directory.Tx) error, now time.Time) (directory.Entry, error) {
+	if with == nil {
+		with = func(directory.Tx) error { return nil }
+	}
 	e.Version, e.RegisteredAt, e.LastModified = 1, stamp(now), stamp(now)
 	caps, err := complete(&e, doc)
 	if err != nil {
@@ -172,7 +178,7 @@ func (r *Registry) Register(ctx context.Context, e directory.Entry, doc *acs.ACS
 		return directory.Entry{}, err
 	}
 	defer free()
-	if err := r.store.Put(context.WithoutCancel(ctx), e, 0); err != nil {
+	if err := r.store.PutWith(context.WithoutCancel(ctx), e, 0, with); err != nil {
 		return directory.Entry{}, r.failed(e.AIC, fmt.Errorf("register: %w", err))
 	}
 	r.show(e, caps)

@@ -35,7 +35,7 @@ func open(t *testing.T, m *store.Memory) (*Registry, *store.Store) {
 
 func register(t *testing.T, r *Registry, n int, name string) directory.Entry {
 	t.Helper()
-	e, err := r.Register(t.Context(), storetest.Entry(n, name, "described"), nil, now)
+	e, err := r.Register(t.Context(), storetest.Entry(n, name, "described"), nil, nil, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestRegisterResolveWithdraw(t *testing.T) {
 	if got := found(r, ask("kite")); !slices.Equal(got, []string{e.AIC}) {
 		t.Errorf("found %v", got)
 	}
-	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), nil, now); !errors.Is(err, directory.ErrExists) {
+	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), nil, nil, now); !errors.Is(err, directory.ErrExists) {
 		t.Errorf("registered twice: %v", err)
 	}
 	again, _ := open(t, &m)
@@ -86,8 +86,29 @@ func TestRegisterResolveWithdraw(t *testing.T) {
 	if err := r.Withdraw(t.Context(), e.AIC, "", now); !errors.Is(err, directory.ErrNotFound) {
 		t.Errorf("withdrawn twice: %v", err)
 	}
-	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), nil, now); !errors.Is(err, directory.ErrExists) {
+	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), nil, nil, now); !errors.Is(err, directory.ErrExists) {
 		t.Errorf("the AIC is used again: %v", err)
+	}
+}
+
+// What is changed beside a new entry may still refuse it.
+func TestRegisterWith(t *testing.T) {
+	var m store.Memory
+	r, s := open(t, &m)
+	refusal := errors.New("no")
+	with := func(err error) func(directory.Tx) error {
+		return func(tx directory.Tx) error { tx.Set("amc/x", []byte("kept")); return err }
+	}
+	e := storetest.Entry(0, "Kite", "")
+	if _, err := r.Register(t.Context(), e, nil, with(refusal), now); !errors.Is(err, refusal) || r.Len() != 0 {
+		t.Errorf("%v, %d entries", err, r.Len())
+	}
+	if _, err := r.Register(t.Context(), e, nil, with(nil), now); err != nil || r.Len() != 1 {
+		t.Errorf("%v, %d entries", err, r.Len())
+	}
+	var got string
+	if err := s.Records("amc/x", func(_ string, value []byte) error { got = string(value); return nil }); err != nil || got != "kept" {
+		t.Errorf("record %q, %v", got, err)
 	}
 }
 
@@ -149,18 +170,18 @@ func TestMadeDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.ACS = []byte("not this")
-	got, err := r.Register(t.Context(), e, doc, now)
+	got, err := r.Register(t.Context(), e, doc, nil, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e.ACS, err = doc.Encode(); err != nil {
 		t.Fatal(err)
 	}
-	want, err := other.Register(t.Context(), e, nil, now)
+	want, err := other.Register(t.Context(), e, nil, nil, now)
 	if err != nil || !cmp.Equal(got, want) || !cmp.Equal(r.List(), other.List()) {
 		t.Errorf("stored %+v\nread %+v, %v", got, want, err)
 	}
-	if _, err := r.Register(t.Context(), storetest.Entry(1, "Boat", ""), doc, now); err == nil {
+	if _, err := r.Register(t.Context(), storetest.Entry(1, "Boat", ""), doc, nil, now); err == nil {
 		t.Error("an ACS of another AIC is stored")
 	}
 }
@@ -174,7 +195,7 @@ func TestManyAtOnce(t *testing.T) {
 	var running sync.WaitGroup
 	for n := range agents {
 		running.Go(func() {
-			e, err := r.Register(context.Background(), storetest.Entry(n, word(n, 1), ""), nil, now)
+			e, err := r.Register(context.Background(), storetest.Entry(n, word(n, 1), ""), nil, nil, now)
 			r.SetAlive(e.AIC, true, now)
 			for version := 1; err == nil && version < 5; version++ {
 				if got := found(r, ask(word(n, version))); !slices.Equal(got, []string{e.AIC}) {
@@ -203,7 +224,7 @@ func TestWhoIsOffered(t *testing.T) {
 	add := func(n int, change func(*directory.Entry)) string {
 		e := storetest.Entry(n, "Kite", "described")
 		change(&e)
-		if _, err := r.Register(t.Context(), e, nil, now); err != nil {
+		if _, err := r.Register(t.Context(), e, nil, nil, now); err != nil {
 			t.Fatal(err)
 		}
 		r.SetAlive(e.AIC, true, now)
@@ -266,7 +287,7 @@ func TestExpire(t *testing.T) {
 		if n > 0 {
 			e.ExpiresAt = now.Add(time.Duration(n%2+1) * time.Hour)
 		}
-		if _, err := r.Register(t.Context(), e, nil, now); err != nil {
+		if _, err := r.Register(t.Context(), e, nil, nil, now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -288,7 +309,7 @@ func TestFailedWrites(t *testing.T) {
 	for _, fault := range []store.Fault{store.FaultLost, store.FaultReported} {
 		for name, write := range map[string]func(*Registry) error{
 			"register": func(r *Registry) error {
-				_, err := r.Register(context.Background(), storetest.Entry(1, "Boat", "described"), nil, now)
+				_, err := r.Register(context.Background(), storetest.Entry(1, "Boat", "described"), nil, nil, now)
 				return err
 			},
 			"update": func(r *Registry) error {
@@ -310,7 +331,7 @@ func TestFailedWrites(t *testing.T) {
 			r, _ := open(t, &m)
 			e := storetest.Entry(0, "Kite", "described")
 			e.ExpiresAt = now.Add(time.Hour)
-			if _, err := r.Register(t.Context(), e, nil, now); err != nil {
+			if _, err := r.Register(t.Context(), e, nil, nil, now); err != nil {
 				t.Fatal(err)
 			}
 			m.Fail(fault)
@@ -335,10 +356,10 @@ type gate struct {
 	entered, leave chan struct{}
 }
 
-func (g *gate) Put(ctx context.Context, e directory.Entry, expected uint64) error {
+func (g *gate) PutWith(ctx context.Context, e directory.Entry, expected uint64, change func(directory.Tx) error) error {
 	g.entered <- struct{}{}
 	<-g.leave
-	return g.Store.Put(ctx, e, expected)
+	return g.Store.PutWith(ctx, e, expected, change)
 }
 
 func TestUncommittedIsInvisible(t *testing.T) {
@@ -352,7 +373,7 @@ func TestUncommittedIsInvisible(t *testing.T) {
 	done := make(chan error)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		_, err := r.Register(ctx, storetest.Entry(0, "Kite", "described"), nil, now)
+		_, err := r.Register(ctx, storetest.Entry(0, "Kite", "described"), nil, nil, now)
 		done <- err
 	}()
 	<-g.entered

@@ -202,6 +202,12 @@ func (s *Store) Changes(after uint64, f func(Change) error) error {
 // Put stores an entry whose stored version is expected (0: there must be none, and the AIC must not have ended). The entry's own
 // version must be expected+1. Otherwise ErrConflict, ErrExists for a first version, or ErrNotFound.
 func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) error {
+	return s.PutWith(ctx, e, expected, func(directory.Tx) error { return nil })
+}
+
+// PutWith is [Store.Put] with a change of the records in the same commit, which runs as that of [Store.Transact] does. An error of it is
+// returned, and nothing is stored.
+func (s *Store) PutWith(ctx context.Context, e directory.Entry, expected uint64, change func(directory.Tx) error) error {
 	value, err := directory.EncodeEntry(e)
 	if err != nil {
 		return err
@@ -219,6 +225,11 @@ func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) err
 			return nil, err
 		}
 		list := append(reindex(old, keys), mutation{prefixEntry + e.AIC, value})
+		beside, err := planned(r, change)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, beside...)
 		if expected == 0 {
 			list = append(list, mutation{prefixTaken + e.AIC, []byte(be64(uint64(max(e.RegisteredAt.UnixMilli(), 0))))})
 		}

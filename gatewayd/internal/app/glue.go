@@ -11,7 +11,6 @@ import (
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
 	"agentgw/directory/store"
-	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
 )
@@ -32,8 +31,8 @@ func (g glue) Get(id string) (directory.Entry, bool) {
 func (g glue) Reserve(ctx context.Context, id string) error { return g.store.Reserve(ctx, id, now()) }
 
 // Register implements registrar.Directory.
-func (g glue) Register(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error) {
-	return g.Registry.Register(ctx, e, doc, now())
+func (g glue) Register(ctx context.Context, e directory.Entry, doc *acs.ACS, with func(directory.Tx) error) (directory.Entry, error) {
+	return g.Registry.Register(ctx, e, doc, with, now())
 }
 
 // Update implements registrar.Directory.
@@ -54,14 +53,6 @@ func (g glue) Owe(ctx context.Context, id, reason string) error {
 // Paid implements registrar.Directory.
 func (g glue) Paid(ctx context.Context, id string) error {
 	return g.store.SetMeta(ctx, owedPrefix+id, nil)
-}
-
-// records is the store as the AMC sees it.
-type records struct{ *store.Store }
-
-// Transact implements amc.Store.
-func (r records) Transact(ctx context.Context, change func(amc.Tx) error) error {
-	return r.Store.Transact(ctx, func(tx *store.Tx) error { return change(tx) })
 }
 
 // SetAlive implements registrar.Directory.

@@ -24,7 +24,7 @@ type oneEntry struct{ directory.Entry }
 
 func (d oneEntry) Get(id string) (directory.Entry, bool) { return d.Entry, id == d.AIC }
 func (oneEntry) Reserve(context.Context, string) error   { return nil }
-func (oneEntry) Register(_ context.Context, e directory.Entry, _ *acs.ACS) (directory.Entry, error) {
+func (oneEntry) Register(_ context.Context, e directory.Entry, _ *acs.ACS, _ func(directory.Tx) error) (directory.Entry, error) {
 	return e, nil
 }
 func (oneEntry) Update(_ context.Context, e directory.Entry, _ *acs.ACS) (directory.Entry, error) {
