@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -23,6 +24,7 @@ type Conn struct {
 	q        *quic.Conn
 	endpoint *Endpoint
 	alpn     string
+	served   atomic.Pointer[Stream] // whose credit goes back with the next one's answer; nil for none
 }
 
 // ALPN is the protocol of the connection.
@@ -149,7 +151,7 @@ func (c *Conn) Serve(ctx context.Context, handlers Handlers) {
 }
 
 func (c *Conn) handle(ctx context.Context, handlers Handlers, s *Stream) {
-	defer s.recv.ReleaseStreamCredit()
+	defer c.release(s)
 	s.SetReadDeadline(time.Now().Add(headerTimeout))
 	kind, err := s.frames.Varint()
 	if err != nil {
@@ -163,6 +165,14 @@ func (c *Conn) handle(ctx context.Context, handlers Handlers, s *Stream) {
 		return
 	}
 	h(ctx, s)
+}
+
+// release gives the credit of the stream before this one back. The peer has answered that one's last packet, and the new credit travels
+// with the answer to this one; the own credit would go as a packet of its own, for each request.
+func (c *Conn) release(s *Stream) {
+	if before := c.served.Swap(s); before != nil {
+		before.recv.ReleaseStreamCredit()
+	}
 }
 
 type sendSide interface {
