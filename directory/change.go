@@ -16,6 +16,14 @@ var (
 	ErrClosed   = errors.New("the directory is closed")
 )
 
+// Tx is one change of the records that are kept beside the entries: all of it happens, or nothing. Names are those of package store.
+type Tx interface {
+	Get(name string) ([]byte, error) // ErrNotFound
+	Set(name string, value []byte)   // nil removes
+	// Reserve takes an AIC for good, or returns ErrExists if it was ever taken.
+	Reserve(aic string, at time.Time) error
+}
+
 // Tombstone is what remains of an entry after a terminal state. It keeps the AIC from being used again.
 type Tombstone struct {
 	AIC     string

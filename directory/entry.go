@@ -150,6 +150,22 @@ func DecodeEntry(b []byte) (Entry, error) {
 	return e, checkEntry(e)
 }
 
+// DecodeVersion reads of a stored record what a store compares before it writes: its version, and when it expires.
+func DecodeVersion(b []byte) (version uint64, expires time.Time, err error) {
+	var s struct {
+		Format    uint64 `cbor:"1,keyasint"`
+		Version   uint64 `cbor:"6,keyasint"`
+		ExpiresAt int64  `cbor:"9,keyasint"`
+	}
+	if err := frame.Unmarshal(b, &s); err != nil {
+		return 0, time.Time{}, fmt.Errorf("decode entry: %w", err)
+	}
+	if s.Format != entryFormat {
+		return 0, time.Time{}, fmt.Errorf("decode entry: format %d, this program reads %d", s.Format, entryFormat)
+	}
+	return s.Version, fromMilli(s.ExpiresAt), nil
+}
+
 func hashBytes(h [32]byte) []byte {
 	if h == ([32]byte{}) {
 		return nil

@@ -188,3 +188,22 @@ func TestCapabilities(t *testing.T) {
 		t.Error("an ACS that is no object is read")
 	}
 }
+
+// What the store compares is what the whole record says.
+func TestDecodeVersion(t *testing.T) {
+	for _, e := range []Entry{
+		{AIC: "1.A", State: Active, Version: 1},
+		{AIC: "1.A", ACS: []byte("{}"), State: Suspended, Version: 1 << 40, ExpiresAt: time.UnixMilli(1234).UTC(), Allow: []string{"a.example"}, Skills: []string{"a"}},
+	} {
+		b, err := EncodeEntry(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if version, expires, err := DecodeVersion(b); err != nil || version != e.Version || !expires.Equal(e.ExpiresAt) {
+			t.Errorf("%d, %v, %v of %+v", version, expires, err, e)
+		}
+		if _, _, err := DecodeVersion(b[:len(b)-1]); err == nil {
+			t.Error("a record that is cut short has a version")
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 type Capability struct {
 	Classes    []string // paths of the taxonomy that NSTaxonomy names
 	Tags       []string
-	Terms      []string // distinct, made by the matcher
+	Terms      []string // distinct, made by the matcher; asked of public capabilities only
 	In, Out    []string // media types
 	Visibility wire.Visibility
 	Private    bool     // in no digest

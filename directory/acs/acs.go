@@ -1,9 +1,7 @@
 package acs
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,8 +35,9 @@ type ACS struct {
 	Skills                                []Skill
 	Certificate                           Certificate
 
-	doc   map[string]any
-	shape Problems // members of a wrong type, missing, or in another case
+	doc     map[string]any
+	shape   Problems // members of a wrong type, missing, or in another case
+	encoded []byte   // of doc, where [Authoritative] has made it; nobody changes it
 }
 
 // Provider is who offers the agent, as declared by the agent itself.
@@ -91,17 +90,16 @@ func Parse(b []byte) (*ACS, error) {
 	return viewOf(doc), nil
 }
 
-// Encode is the document with every member, known or not, in a fixed order without white space.
-func (a *ACS) Encode() ([]byte, error) { return encode(a.doc) }
-
-func encode(doc map[string]any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(doc); err != nil {
+// Encode is the document with every member, known or not, in its canonical form (RFC 8785). The caller must not change it.
+func (a *ACS) Encode() ([]byte, error) {
+	if a.encoded != nil {
+		return a.encoded, nil
+	}
+	b, err := appendCanonical(nil, a.doc)
+	if err != nil {
 		return nil, fmt.Errorf("encode ACS: %w", err)
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+	return b, nil
 }
 
 // Hash is SHA-256 over the canonical form (RFC 8785) of a document: two spellings of one document have the same hash.
@@ -110,68 +108,68 @@ func Hash(b []byte) ([32]byte, error) {
 	if err != nil {
 		return [32]byte{}, fmt.Errorf("hash ACS: %w", err)
 	}
-	return hash(doc)
+	return (&ACS{doc: doc}).Hash()
 }
 
-// Hash is that of the document, as [Hash] has it.
-func (a *ACS) Hash() ([32]byte, error) { return hash(a.doc) }
-
-func hash(doc map[string]any) ([32]byte, error) {
-	canonical, err := appendCanonical(nil, doc)
-	if err != nil {
-		return [32]byte{}, fmt.Errorf("hash ACS: %w", err)
-	}
-	return sha256.Sum256(canonical), nil
+// Hash is that of the document, as the function [Hash] has it.
+func (a *ACS) Hash() ([32]byte, error) {
+	b, err := a.Encode()
+	return sha256.Sum256(b), err
 }
 
 // Authoritative makes the gateway's ACS out of a draft: aic, active and lastModifiedTime are the gateway's, whatever the draft
 // said; skills that no pattern of allowed matches are removed and named (a trailing `*` matches the rest of an id; an empty
 // list allows none); `{AIC}` in an AMQP address is filled in. The draft itself is not changed. Seed 002, section 5.2.
-func Authoritative(draft *ACS, id aic.AIC, allowed []string, now time.Time) (b []byte, removed []string, err error) {
-	doc := maps.Clone(draft.doc)
-	doc["aic"] = id.String()
-	doc["active"] = true
-	doc["lastModifiedTime"] = now.UTC().Format("2006-01-02T15:04:05-07:00")
-	doc["skills"], removed = allowedSkills(doc["skills"], allowed)
-	doc["endPoints"] = fillAIC(doc["endPoints"], id.String())
-	if b, err = encode(doc); err != nil {
+//
+// What the gateway leaves as it was is not read again: the result is the draft's view with those members replaced.
+func Authoritative(draft *ACS, id aic.AIC, allowed []string, now time.Time) (a *ACS, removed []string, err error) {
+	made := *draft
+	made.doc = maps.Clone(draft.doc)
+	made.AIC, made.Active = id.String(), true
+	made.LastModifiedTime = now.UTC().Format("2006-01-02T15:04:05-07:00")
+	made.doc["aic"], made.doc["active"], made.doc["lastModifiedTime"] = made.AIC, made.Active, made.LastModifiedTime
+	removed = made.allow(allowed)
+	made.fillAIC()
+	made.encoded = nil
+	if made.encoded, err = made.Encode(); err != nil {
 		return nil, nil, err
 	}
-	if len(b) > MaxSize {
-		return nil, nil, fmt.Errorf("authoritative ACS of %d octets, the limit is %d; shorten the draft", len(b), MaxSize)
+	if n := len(made.encoded); n > MaxSize {
+		return nil, nil, fmt.Errorf("authoritative ACS of %d octets, the limit is %d; shorten the draft", n, MaxSize)
 	}
-	return b, removed, nil
+	return &made, removed, nil
 }
 
-func allowedSkills(raw any, allowed []string) (kept []any, removed []string) {
-	list, _ := raw.([]any)
-	kept = []any{}
-	for _, s := range list {
-		obj, _ := s.(map[string]any)
-		id, _ := obj["id"].(string)
-		if slices.ContainsFunc(allowed, func(p string) bool { return policy.Matches(p, id) }) {
-			kept = append(kept, s)
+// allow takes out the skills that are not allowed, and names them.
+func (a *ACS) allow(allowed []string) (removed []string) {
+	list, _ := a.doc["skills"].([]any)
+	kept, skills := []any{}, []Skill(nil)
+	for i, s := range a.Skills { // the elements of list, one each
+		if slices.ContainsFunc(allowed, func(p string) bool { return policy.Matches(p, s.ID) }) {
+			kept, skills = append(kept, list[i]), append(skills, s)
 		} else {
-			removed = append(removed, id)
+			removed = append(removed, s.ID)
 		}
 	}
-	return kept, removed
+	a.doc["skills"], a.Skills = kept, skills
+	return removed
 }
 
-func fillAIC(raw any, id string) []any {
-	list, _ := raw.([]any)
-	out := make([]any, len(list))
-	for i, e := range list {
-		out[i] = e
-		obj, _ := e.(map[string]any)
-		url, _ := obj["url"].(string)
-		if obj["transport"] == "AMQP" && strings.Contains(url, "{AIC}") {
-			obj = maps.Clone(obj)
-			obj["url"] = strings.ReplaceAll(url, "{AIC}", id)
-			out[i] = obj
+// fillAIC fills an agent's own AIC into the AMQP addresses that leave it open.
+func (a *ACS) fillAIC() {
+	list, _ := a.doc["endPoints"].([]any)
+	list, points := append([]any{}, list...), slices.Clone(a.EndPoints)
+	for i, e := range points { // the elements of list, one each
+		obj, _ := list[i].(map[string]any)
+		if e.Transport != "AMQP" || !strings.Contains(e.URL, "{AIC}") {
+			continue
 		}
+		points[i].URL = strings.ReplaceAll(e.URL, "{AIC}", a.AIC)
+		obj = maps.Clone(obj)
+		obj["url"] = points[i].URL
+		list[i] = obj
 	}
-	return out
+	a.doc["endPoints"], a.EndPoints = list, points
 }
 
 // viewOf reads the known members of a document and remembers what is wrong with their shape.

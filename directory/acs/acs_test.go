@@ -2,6 +2,7 @@ package acs
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"agentgw/directory/aic"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // minimal is the example of FORMATS, section 3, with unknown members at three levels.
@@ -197,11 +199,14 @@ func TestAuthoritative(t *testing.T) {
 	draft := parse(t, strings.Replace(minimal, `"active":true`, `"active":false`, 1))
 	before, _ := draft.Encode()
 	now := time.Date(2026, 12, 1, 1, 2, 3, 4, time.FixedZone("", 3600))
-	b, removed, err := Authoritative(draft, id, []string{"finance.*"}, now)
+	a, removed, err := Authoritative(draft, id, []string{"finance.*"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := parse(t, string(b))
+	b, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if p := a.Validate(Options{}); p != nil {
 		t.Error(p)
 	}
@@ -220,8 +225,28 @@ func TestAuthoritative(t *testing.T) {
 	if after, _ := draft.Encode(); !bytes.Equal(before, after) {
 		t.Error("the draft was changed")
 	}
-	if b, removed, _ = Authoritative(draft, id, nil, now); len(parse(t, string(b)).Skills) != 0 || len(removed) != 2 {
-		t.Error("an empty grant leaves skills")
+	sameAsRead(t, a)
+	none, removed, err := Authoritative(draft, id, nil, now)
+	if err != nil || len(none.Skills) != 0 || len(removed) != 2 {
+		t.Errorf("an empty grant leaves skills: %v, %v", removed, err)
+	}
+	sameAsRead(t, none)
+}
+
+// sameAsRead holds a view that was made without reading against what a reader of its text sees, and against its hash.
+func sameAsRead(t *testing.T, a *ACS) {
+	t.Helper()
+	text, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := parse(t, string(text))
+	if diff := cmp.Diff(read, a, cmp.AllowUnexported(ACS{}, SecurityScheme{}, view{}), cmpopts.IgnoreFields(ACS{}, "encoded")); diff != "" {
+		t.Errorf("what is read of it (-read +made):\n%s", diff)
+	}
+	made, err1 := a.Hash()
+	if want, err2 := Hash(text); err1 != nil || err2 != nil || made != want || made != sha256.Sum256(text) {
+		t.Errorf("hash %x, that of its text %x; %v, %v", made, want, err1, err2)
 	}
 }
 
@@ -273,8 +298,12 @@ func FuzzACS(f *testing.F) {
 		if err1 != nil || err2 != nil || one != two {
 			t.Fatalf("hash: %v, %v", err1, err2)
 		}
-		if _, _, err := Authoritative(a, "1.2.156.3088.1.1.1.1.1.0H91", []string{"*"}, time.Unix(0, 0)); err != nil && len(once) < MaxSize/2 {
+		made, _, err := Authoritative(a, "1.2.156.3088.1.1.1.1.1.0H91", []string{"*"}, time.Unix(0, 0))
+		if err != nil && len(once) < MaxSize/2 {
 			t.Fatalf("authoritative: %v", err)
+		}
+		if err == nil && a.Validate(Options{Draft: true}) == nil {
+			sameAsRead(t, made)
 		}
 	})
 }

@@ -6,7 +6,7 @@
 // That score is only an order within one directory; what two gateways may compare is the confidence ([AnswerBar], [ScoreText]),
 // which depends on the request and one capability's text alone.
 //
-// Concurrency: an [Index] has one writer at a time (its owner serialises Put, Remove and Load); any number of readers call
+// Concurrency: an [Index] has one writer at a time (its owner serialises Apply and Load); any number of readers call
 // [Index.Resolve] beside it and see the index as it was before or after a change, never between. Nobody waits for anybody.
 // The same live capabilities give the same answer, whatever order they came in. Scores and confidences are per ten thousand
 // where they are integers. Nothing here fails: text without terms matches nothing.

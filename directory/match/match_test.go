@@ -245,17 +245,19 @@ func TestHistoryDoesNotMatter(t *testing.T) {
 	var x Index
 	now := map[int][]directory.Capability{}
 	for step := range 400 {
-		agent := rng.IntN(60)
-		if rng.IntN(4) == 0 {
+		var changes []Change
+		for _, agent := range rng.Perm(60)[:1+rng.IntN(4)] {
+			c := Change{AIC: capability(agent, "s", "", "").AIC}
 			delete(now, agent)
-			x.Remove(capability(agent, "s", "", "").AIC)
-		} else {
-			now[agent] = nil
-			for s := range 1 + rng.IntN(3) {
-				now[agent] = append(now[agent], capability(agent, fmt.Sprint("s", s), phrase(2), phrase(8)))
+			if rng.IntN(4) > 0 {
+				for s := range 1 + rng.IntN(3) {
+					c.Caps = append(c.Caps, capability(agent, fmt.Sprint("s", s), phrase(2), phrase(8)))
+				}
+				now[agent] = c.Caps
 			}
-			x.Put(now[agent][0].AIC, now[agent])
+			changes = append(changes, c)
 		}
+		x.Apply(changes...)
 		if step%40 != 39 {
 			continue
 		}
@@ -281,8 +283,8 @@ func TestReadersSeeWholeChanges(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 300 {
-			x.Put(three[0].AIC, three)
-			x.Remove(three[0].AIC)
+			x.Apply(Change{three[0].AIC, three})
+			x.Apply(Change{AIC: three[0].AIC})
 		}
 	}()
 	for running := true; running; {
@@ -364,7 +366,7 @@ func BenchmarkPut4k(b *testing.B) {
 	for b.Loop() {
 		var x Index
 		for i := range caps {
-			x.Put(caps[i].AIC, caps[i:i+1])
+			x.Apply(Change{caps[i].AIC, caps[i : i+1]})
 		}
 	}
 }

@@ -157,23 +157,40 @@ func (w word) past() word {
 
 type suffix struct{ old, replacement string }
 
+// suffixes has them by their last letter, in their order: a word is held against the few that it might end with.
+type suffixes [256][]suffix
+
+func byLast(list ...suffix) *suffixes {
+	var s suffixes
+	for _, x := range list {
+		last := x.old[len(x.old)-1]
+		s[last] = append(s[last], x)
+	}
+	return &s
+}
+
+// of are those that a word might end with.
+func (s *suffixes) of(w word) []suffix { return s[w[len(w)-1]] }
+
 // doubleSuffixes are step 2, shortSuffixes step 3; the first that fits decides.
 var (
-	doubleSuffixes = []suffix{
+	doubleSuffixes = byLast([]suffix{
 		{"ational", "ate"}, {"tional", "tion"}, {"enci", "ence"}, {"anci", "ance"}, {"izer", "ize"}, {"bli", "ble"}, {"alli", "al"},
 		{"entli", "ent"}, {"eli", "e"}, {"ousli", "ous"}, {"ization", "ize"}, {"ation", "ate"}, {"ator", "ate"}, {"alism", "al"},
 		{"iveness", "ive"}, {"fulness", "ful"}, {"ousness", "ous"}, {"aliti", "al"}, {"iviti", "ive"}, {"biliti", "ble"}, {"logi", "log"},
-	}
-	shortSuffixes = []suffix{
+	}...)
+	shortSuffixes = byLast([]suffix{
 		{"icate", "ic"}, {"ative", ""}, {"alize", "al"}, {"iciti", "ic"}, {"ical", "ic"}, {"ful", ""}, {"ness", ""},
-	}
+	}...)
 	// lastSuffixes are step 4; ion has a rule of its own.
-	lastSuffixes = []string{"al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate",
-		"iti", "ous", "ive", "ize"}
+	lastSuffixes = byLast([]suffix{
+		{"al", ""}, {"ance", ""}, {"ence", ""}, {"er", ""}, {"ic", ""}, {"able", ""}, {"ible", ""}, {"ant", ""}, {"ement", ""}, {"ment", ""},
+		{"ent", ""}, {"ion", ""}, {"ou", ""}, {"ism", ""}, {"ate", ""}, {"iti", ""}, {"ous", ""}, {"ive", ""}, {"ize", ""},
+	}...)
 )
 
-func (w word) replace(table []suffix, above int) word {
-	for _, s := range table {
+func (w word) replace(table *suffixes, above int) word {
+	for _, s := range table.of(w) {
 		if w.ends(s.old) {
 			if base := w.cut(len(s.old)); base.measure() > above {
 				return append(base, s.replacement...)
@@ -186,12 +203,12 @@ func (w word) replace(table []suffix, above int) word {
 
 // strip is step 4.
 func (w word) strip() word {
-	for _, s := range lastSuffixes {
-		if !w.ends(s) {
+	for _, s := range lastSuffixes.of(w) {
+		if !w.ends(s.old) {
 			continue
 		}
-		base := w.cut(len(s))
-		if s == "ion" && !base.ends("s") && !base.ends("t") {
+		base := w.cut(len(s.old))
+		if s.old == "ion" && !base.ends("s") && !base.ends("t") {
 			continue
 		}
 		if base.measure() > 1 {

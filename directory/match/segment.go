@@ -51,6 +51,10 @@ type segment struct {
 	idents map[string][]uint32  // raw names and skill ids, lower case
 	byAIC  map[string][]uint32
 	byCap  map[string]uint32
+
+	// While it is built.
+	agent agentTerms // of the last document: an agent's skills come one after the other
+	key   []byte     // of a pair
 }
 
 func newSegment() *segment {
@@ -58,14 +62,11 @@ func newSegment() *segment {
 		byAIC: map[string][]uint32{}, byCap: map[string]uint32{}}
 }
 
-// weighted is one document's terms while it is read.
-type weighted struct {
-	weight int
-	fields uint8
-}
+// fieldReader takes the terms of one field.
+type fieldReader func(terms []string, weight int, field uint8)
 
-// eachField reads the fields of a capability. A name counts each of its words once, so that repeating one gains nothing.
-func eachField(c *directory.Capability, read func(terms []string, weight int, field uint8)) {
+// eachField reads a capability's own fields. A name counts each of its words once, so that repeating one gains nothing.
+func eachField(c *directory.Capability, read fieldReader) {
 	read(distinct(Terms(c.Name)), weightName, fieldName)
 	read(Terms(c.Description), weightDescription, fieldDescription)
 	for _, t := range c.Tags {
@@ -74,30 +75,25 @@ func eachField(c *directory.Capability, read func(terms []string, weight int, fi
 	for _, e := range c.Examples {
 		read(Terms(e), weightExamples, fieldExamples)
 	}
-	read(distinct(Terms(c.AgentName)), weightAgentName, fieldAgent)
-	read(Terms(c.AgentDescription), weightAgentText, fieldAgent)
+}
+
+// agentTerms are the terms of what an agent says of itself beside its skills.
+type agentTerms struct {
+	name, description string
+	inName, inText    []string
+}
+
+// of reads an agent's fields, unless they are those that it has read.
+func (a *agentTerms) of(c *directory.Capability, read fieldReader) {
+	if c.AgentName != a.name || c.AgentDescription != a.description {
+		*a = agentTerms{c.AgentName, c.AgentDescription, distinct(Terms(c.AgentName)), Terms(c.AgentDescription)}
+	}
+	read(a.inName, weightAgentName, fieldAgent)
+	read(a.inText, weightAgentText, fieldAgent)
 }
 
 // pairFields are the fields whose neighbouring pairs count.
 const pairFields = fieldName | fieldDescription
-
-// bag is a capability's terms with their weighted frequency in tenths, the length of all, and the neighbouring pairs.
-func bag(c *directory.Capability) (terms map[string]weighted, length int, pairCounts map[string]int) {
-	terms, pairCounts = map[string]weighted{}, map[string]int{}
-	eachField(c, func(list []string, weight int, field uint8) {
-		for _, t := range list {
-			w := terms[t]
-			terms[t] = weighted{w.weight + weight, w.fields | field}
-		}
-		length += weight * len(list)
-		if field&pairFields != 0 {
-			for _, p := range pairs(list) {
-				pairCounts[p]++
-			}
-		}
-	})
-	return terms, length, pairCounts
-}
 
 func distinct(list []string) []string {
 	var out []string
@@ -112,21 +108,56 @@ func distinct(list []string) []string {
 // add appends one capability; it is called only while the segment is built.
 func (s *segment) add(c directory.Capability) {
 	id := uint32(len(s.docs))
-	terms, length, pairCounts := bag(&c)
-	d := document{cap: c, tags: normaliseTags(c.Tags), length: max(length, 1)}
-	for t, w := range terms {
-		if _, known := s.terms[t]; !known {
-			t = strings.Clone(t) // the table outlives the text that the term is cut from
+	d := document{cap: c, tags: normaliseTags(c.Tags)}
+	read := func(list []string, weight int, field uint8) {
+		for _, t := range list {
+			s.count(id, t, weight, field)
 		}
-		s.terms[t] = append(s.terms[t], posting{id, uint16(min(w.weight, 1<<16-1)), w.fields})
+		d.length += weight * len(list)
+		if field&pairFields != 0 {
+			for i := 1; i < len(list); i++ {
+				s.countPair(id, list[i-1], list[i])
+				d.bigrams++
+			}
+		}
 	}
-	for p, n := range pairCounts {
-		s.pairs[p] = append(s.pairs[p], posting{doc: id, weight: uint16(min(n, 1<<16-1))})
-		d.bigrams += n
-	}
-	d.bigrams = max(d.bigrams, 1) // one dummy, so that no length is 0
+	eachField(&c, read)
+	s.agent.of(&c, read)
+	d.length, d.bigrams = max(d.length, 1), max(d.bigrams, 1) // one dummy, so that no length is 0
 	s.docs = append(s.docs, d)
 	s.index(id)
+}
+
+// count adds one occurrence of a term to the document at hand, the last one.
+func (s *segment) count(id uint32, term string, weight int, field uint8) {
+	list, known := s.terms[term]
+	if again(list, id, weight, field) {
+		return
+	}
+	if !known {
+		term = strings.Clone(term) // the table outlives the text that the term is cut from
+	}
+	s.terms[term] = append(list, posting{id, uint16(weight), field})
+}
+
+// countPair adds one occurrence of two neighbouring terms.
+func (s *segment) countPair(id uint32, x, y string) {
+	s.key = append(append(append(s.key[:0], x...), ' '), y...)
+	list := s.pairs[string(s.key)]
+	if !again(list, id, 1, 0) {
+		s.pairs[string(s.key)] = append(list, posting{doc: id, weight: 1})
+	}
+}
+
+// again adds an occurrence to a document's posting, which is the last one if there is one.
+func again(list []posting, id uint32, weight int, field uint8) bool {
+	n := len(list)
+	if n == 0 || list[n-1].doc != id {
+		return false
+	}
+	e := &list[n-1]
+	e.weight, e.fields = uint16(min(int(e.weight)+weight, 1<<16-1)), e.fields|field
+	return true
 }
 
 // index enters a document into the tables by name.
@@ -164,25 +195,39 @@ func (p *part) isDead(doc uint32) bool {
 	return p.dead != nil && p.dead[doc/64]&(1<<(doc%64)) != 0
 }
 
-// without is the part less one AIC; the same part if it has none of it.
-func (p *part) without(aic string) *part {
-	ids := p.byAIC[aic]
-	if len(ids) == 0 || p.isDead(ids[0]) {
-		return p
+// without is the part less the AICs that change; the same part if it has none of them.
+func (p *part) without(changes []Change) *part {
+	q := p
+	for _, c := range changes {
+		ids := p.byAIC[c.AIC]
+		if len(ids) == 0 || q.isDead(ids[0]) {
+			continue
+		}
+		if q == p {
+			q = p.clone()
+		}
+		q.kill(ids)
 	}
+	return q
+}
+
+// clone is a part that may be changed until it is published.
+func (p *part) clone() *part {
 	q := *p
-	q.dead = slices.Clone(p.dead)
-	if q.dead == nil {
-		q.dead = make([]uint64, (len(p.docs)+63)/64)
-	}
-	for _, id := range ids {
-		q.dead[id/64] |= 1 << (id % 64)
-		q.length -= int64(p.docs[id].length)
-		q.bigrams -= int64(p.docs[id].bigrams)
-	}
-	q.live -= len(ids)
-	q.liveAICs--
+	q.dead = make([]uint64, (len(p.docs)+63)/64)
+	copy(q.dead, p.dead)
 	return &q
+}
+
+// kill removes the documents of one AIC.
+func (p *part) kill(ids []uint32) {
+	for _, id := range ids {
+		p.dead[id/64] |= 1 << (id % 64)
+		p.length -= int64(p.docs[id].length)
+		p.bigrams -= int64(p.docs[id].bigrams)
+	}
+	p.live -= len(ids)
+	p.liveAICs--
 }
 
 // alive counts the living among postings.
@@ -202,6 +247,11 @@ func (p *part) alive(list []posting) int {
 // merge builds one segment of the living documents of several parts, in order.
 func merge(parts ...*part) *segment {
 	s := newSegment()
+	room := 0
+	for _, p := range parts {
+		room += p.live
+	}
+	s.docs = make([]document, 0, room)
 	for _, p := range parts {
 		moved := make([]uint32, len(p.docs))
 		for id := range p.docs {

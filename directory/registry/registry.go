@@ -21,6 +21,8 @@ type Store interface {
 	All(func(directory.Entry) error) error
 	Get(aic string) (directory.Entry, error)
 	Put(ctx context.Context, e directory.Entry, expected uint64) error
+	// PutWith changes the store's records in the same commit.
+	PutWith(ctx context.Context, e directory.Entry, expected uint64, change func(directory.Tx) error) error
 	Tombstone(ctx context.Context, t directory.Tombstone, expected uint64) error
 	Due(now time.Time, limit int) ([]string, error)
 }
@@ -34,9 +36,10 @@ type Registry struct {
 
 	indexing sync.Mutex // the index's one writer; never held across I/O
 
-	mu    sync.Mutex               // guards owned and subs
-	owned map[string]chan struct{} // AICs under change; closed when free again
-	subs  map[chan struct{}]bool
+	mu      sync.Mutex               // guards what follows
+	owned   map[string]chan struct{} // AICs under change; closed when free again
+	subs    map[chan struct{}]bool
+	pending []match.Change // for the index's next writer; of different AICs, for each is owned
 }
 
 // record is one agent as the readers see it.
@@ -158,11 +161,15 @@ func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
 	return list
 }
 
-// Register stores a new entry: version 1, registered and modified now, its hash computed here. The ACS must name the entry's
-// AIC. It returns what was stored. ErrExists if the AIC has or had an entry.
-func (r *Registry) Register(ctx context.Context, e directory.Entry, now time.Time) (directory.Entry, error) {
+// Register stores a new entry: version 1, registered and modified now, its hash computed here. The ACS is doc, or that of e, which is
+// read here, where doc is nil; it must name the entry's AIC. It returns what was stored. ErrExists if the AIC has or had an entry. with
+// changes the store's records in the same commit, and nil does not: its error is returned, and nothing is stored.
+func (r *Registry) Register(ctx context.Context, e directory.Entry, doc *acs.ACS, with func(directory.Tx) error, now time.Time) (directory.Entry, error) {
+	if with == nil {
+		with = func(directory.Tx) error { return nil }
+	}
 	e.Version, e.RegisteredAt, e.LastModified = 1, stamp(now), stamp(now)
-	caps, err := complete(&e)
+	caps, err := complete(&e, doc)
 	if err != nil {
 		return directory.Entry{}, fmt.Errorf("register %s: %w", e.AIC, err)
 	}
@@ -171,16 +178,16 @@ func (r *Registry) Register(ctx context.Context, e directory.Entry, now time.Tim
 		return directory.Entry{}, err
 	}
 	defer free()
-	if err := r.store.Put(context.WithoutCancel(ctx), e, 0); err != nil {
+	if err := r.store.PutWith(context.WithoutCancel(ctx), e, 0, with); err != nil {
 		return directory.Entry{}, r.failed(e.AIC, fmt.Errorf("register: %w", err))
 	}
 	r.show(e, caps)
 	return e, nil
 }
 
-// Update stores the next version of an entry. e.Version is the version that the caller saw: ErrConflict if it is not the
-// current one. Registration time stays; the state may only move as drawn at [directory.State].
-func (r *Registry) Update(ctx context.Context, e directory.Entry, now time.Time) (directory.Entry, error) {
+// Update stores the next version of an entry; its ACS is as [Registry.Register] has it. e.Version is the version that the caller saw:
+// ErrConflict if it is not the current one. Registration time stays; the state may only move as drawn at [directory.State].
+func (r *Registry) Update(ctx context.Context, e directory.Entry, doc *acs.ACS, now time.Time) (directory.Entry, error) {
 	free, err := r.own(ctx, e.AIC)
 	if err != nil {
 		return directory.Entry{}, err
@@ -197,7 +204,7 @@ func (r *Registry) Update(ctx context.Context, e directory.Entry, now time.Time)
 		return directory.Entry{}, fmt.Errorf("update %s: no way from %v to %v", e.AIC, old.State, e.State)
 	}
 	e.Version, e.RegisteredAt, e.LastModified = old.Version+1, old.RegisteredAt, stamp(now)
-	caps, err := complete(&e)
+	caps, err := complete(&e, doc)
 	if err != nil {
 		return directory.Entry{}, fmt.Errorf("update %s: %w", e.AIC, err)
 	}
@@ -226,7 +233,7 @@ func (r *Registry) SetState(ctx context.Context, aic string, state directory.Sta
 			return err
 		}
 		e.State = state
-		if _, err = r.Update(ctx, e, now); !errors.Is(err, directory.ErrConflict) {
+		if _, err = r.Update(ctx, e, nil, now); !errors.Is(err, directory.ErrConflict) {
 			return err
 		}
 	}
@@ -281,9 +288,13 @@ func (r *Registry) end(ctx context.Context, aic string, state directory.State, r
 // stamp has the precision of the storage encoding, so that what is shown equals what a restart will show.
 func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
-// complete fills what follows from the ACS and reads its capabilities.
-func complete(e *directory.Entry) ([]directory.Capability, error) {
-	doc, err := acs.Parse(e.ACS)
+// complete fills what follows from the ACS, doc or else the one in e, and is its capabilities.
+func complete(e *directory.Entry, doc *acs.ACS) (_ []directory.Capability, err error) {
+	if doc != nil {
+		e.ACS, err = doc.Encode()
+	} else {
+		doc, err = acs.Parse(e.ACS)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -327,9 +338,7 @@ func (r *Registry) show(e directory.Entry, caps []directory.Capability) {
 		r.count.Add(1)
 	}
 	r.records.Store(e.AIC, rec)
-	r.indexing.Lock()
-	r.index.Put(e.AIC, caps)
-	r.indexing.Unlock()
+	r.reindex(match.Change{AIC: e.AIC, Caps: caps})
 	r.tell()
 }
 
@@ -339,10 +348,25 @@ func (r *Registry) hide(aic string) {
 		return
 	}
 	r.count.Add(-1)
-	r.indexing.Lock()
-	r.index.Remove(aic)
-	r.indexing.Unlock()
+	r.reindex(match.Change{AIC: aic})
 	r.tell()
+}
+
+// reindex returns when the index has a change. Those that one commit has let go come here together: the first makes its own, the next
+// that of all who wait.
+func (r *Registry) reindex(c match.Change) {
+	r.mu.Lock()
+	r.pending = append(r.pending, c)
+	r.mu.Unlock()
+	r.indexing.Lock()
+	defer r.indexing.Unlock()
+	r.mu.Lock()
+	batch := r.pending
+	r.pending = nil
+	r.mu.Unlock()
+	if len(batch) > 0 { // else another has made it
+		r.index.Apply(batch...)
+	}
 }
 
 // own waits until nobody else changes the AIC. Its owner calls free when the change is visible.

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"agentgw/directory"
+	"agentgw/directory/acs"
+	"agentgw/directory/aic"
 	"agentgw/directory/match"
 	"agentgw/directory/store"
 	"agentgw/directory/store/storetest"
@@ -32,7 +35,7 @@ func open(t *testing.T, m *store.Memory) (*Registry, *store.Store) {
 
 func register(t *testing.T, r *Registry, n int, name string) directory.Entry {
 	t.Helper()
-	e, err := r.Register(t.Context(), storetest.Entry(n, name, "described"), now)
+	e, err := r.Register(t.Context(), storetest.Entry(n, name, "described"), nil, nil, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,7 @@ func TestRegisterResolveWithdraw(t *testing.T) {
 	if got := found(r, ask("kite")); !slices.Equal(got, []string{e.AIC}) {
 		t.Errorf("found %v", got)
 	}
-	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), now); !errors.Is(err, directory.ErrExists) {
+	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), nil, nil, now); !errors.Is(err, directory.ErrExists) {
 		t.Errorf("registered twice: %v", err)
 	}
 	again, _ := open(t, &m)
@@ -83,8 +86,29 @@ func TestRegisterResolveWithdraw(t *testing.T) {
 	if err := r.Withdraw(t.Context(), e.AIC, "", now); !errors.Is(err, directory.ErrNotFound) {
 		t.Errorf("withdrawn twice: %v", err)
 	}
-	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), now); !errors.Is(err, directory.ErrExists) {
+	if _, err := r.Register(t.Context(), storetest.Entry(0, "Kite", ""), nil, nil, now); !errors.Is(err, directory.ErrExists) {
 		t.Errorf("the AIC is used again: %v", err)
+	}
+}
+
+// What is changed beside a new entry may still refuse it.
+func TestRegisterWith(t *testing.T) {
+	var m store.Memory
+	r, s := open(t, &m)
+	refusal := errors.New("no")
+	with := func(err error) func(directory.Tx) error {
+		return func(tx directory.Tx) error { tx.Set("amc/x", []byte("kept")); return err }
+	}
+	e := storetest.Entry(0, "Kite", "")
+	if _, err := r.Register(t.Context(), e, nil, with(refusal), now); !errors.Is(err, refusal) || r.Len() != 0 {
+		t.Errorf("%v, %d entries", err, r.Len())
+	}
+	if _, err := r.Register(t.Context(), e, nil, with(nil), now); err != nil || r.Len() != 1 {
+		t.Errorf("%v, %d entries", err, r.Len())
+	}
+	var got string
+	if err := s.Records("amc/x", func(_ string, value []byte) error { got = string(value); return nil }); err != nil || got != "kept" {
+		t.Errorf("record %q, %v", got, err)
 	}
 }
 
@@ -95,7 +119,7 @@ func TestUpdate(t *testing.T) {
 	next := e
 	next.ACS = storetest.Entry(0, "Balloon", "described").ACS
 	next.RegisteredAt = time.Time{} // not the caller's to say
-	got, err := r.Update(t.Context(), next, now.Add(time.Minute))
+	got, err := r.Update(t.Context(), next, nil, now.Add(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,15 +129,15 @@ func TestUpdate(t *testing.T) {
 	if found(r, ask("kite")) != nil || !slices.Equal(found(r, ask("balloon")), []string{e.AIC}) {
 		t.Error("the index did not follow, or the agent went offline")
 	}
-	if _, err := r.Update(t.Context(), next, now); !errors.Is(err, directory.ErrConflict) {
+	if _, err := r.Update(t.Context(), next, nil, now); !errors.Is(err, directory.ErrConflict) {
 		t.Errorf("an old version: %v", err)
 	}
 	got.State = directory.Revoked
-	if _, err := r.Update(t.Context(), got, now); err == nil {
+	if _, err := r.Update(t.Context(), got, nil, now); err == nil {
 		t.Error("an update ends an entry")
 	}
 	got.State = directory.Suspended
-	if _, err := r.Update(t.Context(), got, now); err != nil {
+	if _, err := r.Update(t.Context(), got, nil, now); err != nil {
 		t.Fatal(err)
 	}
 	if found(r, ask("balloon")) != nil {
@@ -122,12 +146,75 @@ func TestUpdate(t *testing.T) {
 	foreign := storetest.Entry(1, "Boat", "")
 	foreign.AIC = e.AIC
 	foreign.Version = 3
-	if _, err := r.Update(t.Context(), foreign, now); err == nil {
+	if _, err := r.Update(t.Context(), foreign, nil, now); err == nil {
 		t.Error("an ACS of another AIC is stored")
 	}
 	missing := storetest.Entry(5, "Boat", "")
-	if _, err := r.Update(t.Context(), missing, now); !errors.Is(err, directory.ErrNotFound) {
+	if _, err := r.Update(t.Context(), missing, nil, now); !errors.Is(err, directory.ErrNotFound) {
 		t.Errorf("no entry: %v", err)
+	}
+}
+
+// A document that the caller has made is stored as it would be if it were read.
+func TestMadeDocument(t *testing.T) {
+	var m, read store.Memory
+	r, _ := open(t, &m)
+	other, _ := open(t, &read)
+	e := storetest.Entry(0, "Kite", "described")
+	draft, err := acs.Parse(e.ACS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, _, err := acs.Authoritative(draft, aic.AIC(e.AIC), []string{"*"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ACS = []byte("not this")
+	got, err := r.Register(t.Context(), e, doc, nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.ACS, err = doc.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	want, err := other.Register(t.Context(), e, nil, nil, now)
+	if err != nil || !cmp.Equal(got, want) || !cmp.Equal(r.List(), other.List()) {
+		t.Errorf("stored %+v\nread %+v, %v", got, want, err)
+	}
+	if _, err := r.Register(t.Context(), storetest.Entry(1, "Boat", ""), doc, nil, now); err == nil {
+		t.Error("an ACS of another AIC is stored")
+	}
+}
+
+// Whoever's change has returned is found by it, however many come at once.
+func TestManyAtOnce(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	const agents = 64
+	word := func(n, version int) string { return fmt.Sprintf("kite%dx%d", n, version) }
+	var running sync.WaitGroup
+	for n := range agents {
+		running.Go(func() {
+			e, err := r.Register(context.Background(), storetest.Entry(n, word(n, 1), ""), nil, nil, now)
+			r.SetAlive(e.AIC, true, now)
+			for version := 1; err == nil && version < 5; version++ {
+				if got := found(r, ask(word(n, version))); !slices.Equal(got, []string{e.AIC}) {
+					t.Errorf("agent %d at version %d: found %v", n, version, got)
+				}
+				e.ACS = storetest.Entry(n, word(n, version+1), "").ACS
+				e, err = r.Update(context.Background(), e, nil, now)
+			}
+			if err == nil {
+				err = r.Withdraw(context.Background(), e.AIC, "", now)
+			}
+			if got := found(r, ask(word(n, 5))); err != nil || got != nil {
+				t.Errorf("agent %d after its end: found %v, %v", n, got, err)
+			}
+		})
+	}
+	running.Wait()
+	if n := r.index.Len(); n != 0 {
+		t.Errorf("the index keeps %d capabilities of nobody", n)
 	}
 }
 
@@ -137,7 +224,7 @@ func TestWhoIsOffered(t *testing.T) {
 	add := func(n int, change func(*directory.Entry)) string {
 		e := storetest.Entry(n, "Kite", "described")
 		change(&e)
-		if _, err := r.Register(t.Context(), e, now); err != nil {
+		if _, err := r.Register(t.Context(), e, nil, nil, now); err != nil {
 			t.Fatal(err)
 		}
 		r.SetAlive(e.AIC, true, now)
@@ -200,7 +287,7 @@ func TestExpire(t *testing.T) {
 		if n > 0 {
 			e.ExpiresAt = now.Add(time.Duration(n%2+1) * time.Hour)
 		}
-		if _, err := r.Register(t.Context(), e, now); err != nil {
+		if _, err := r.Register(t.Context(), e, nil, nil, now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -222,7 +309,7 @@ func TestFailedWrites(t *testing.T) {
 	for _, fault := range []store.Fault{store.FaultLost, store.FaultReported} {
 		for name, write := range map[string]func(*Registry) error{
 			"register": func(r *Registry) error {
-				_, err := r.Register(context.Background(), storetest.Entry(1, "Boat", "described"), now)
+				_, err := r.Register(context.Background(), storetest.Entry(1, "Boat", "described"), nil, nil, now)
 				return err
 			},
 			"update": func(r *Registry) error {
@@ -231,7 +318,7 @@ func TestFailedWrites(t *testing.T) {
 					return err
 				}
 				e.ACS = storetest.Entry(0, "Balloon", "described").ACS
-				_, err = r.Update(context.Background(), e, now)
+				_, err = r.Update(context.Background(), e, nil, now)
 				return err
 			},
 			"withdraw": func(r *Registry) error { return r.Withdraw(context.Background(), storetest.AIC(0), "", now) },
@@ -244,7 +331,7 @@ func TestFailedWrites(t *testing.T) {
 			r, _ := open(t, &m)
 			e := storetest.Entry(0, "Kite", "described")
 			e.ExpiresAt = now.Add(time.Hour)
-			if _, err := r.Register(t.Context(), e, now); err != nil {
+			if _, err := r.Register(t.Context(), e, nil, nil, now); err != nil {
 				t.Fatal(err)
 			}
 			m.Fail(fault)
@@ -269,10 +356,10 @@ type gate struct {
 	entered, leave chan struct{}
 }
 
-func (g *gate) Put(ctx context.Context, e directory.Entry, expected uint64) error {
+func (g *gate) PutWith(ctx context.Context, e directory.Entry, expected uint64, change func(directory.Tx) error) error {
 	g.entered <- struct{}{}
 	<-g.leave
-	return g.Store.Put(ctx, e, expected)
+	return g.Store.PutWith(ctx, e, expected, change)
 }
 
 func TestUncommittedIsInvisible(t *testing.T) {
@@ -286,7 +373,7 @@ func TestUncommittedIsInvisible(t *testing.T) {
 	done := make(chan error)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		_, err := r.Register(ctx, storetest.Entry(0, "Kite", "described"), now)
+		_, err := r.Register(ctx, storetest.Entry(0, "Kite", "described"), nil, nil, now)
 		done <- err
 	}()
 	<-g.entered
@@ -318,7 +405,7 @@ func TestOneVersionWins(t *testing.T) {
 	won := make(chan uint64, 32)
 	for range 32 {
 		wg.Go(func() {
-			got, err := r.Update(context.Background(), e, now)
+			got, err := r.Update(context.Background(), e, nil, now)
 			if err == nil {
 				won <- got.Version
 			} else if !errors.Is(err, directory.ErrConflict) {

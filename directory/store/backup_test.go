@@ -37,7 +37,7 @@ func filled(t testing.TB, s *store.Store, n int) {
 	}
 	end := directory.Tombstone{AIC: storetest.AIC(n - 1), State: directory.Withdrawn, Version: 2, At: storetest.Now}
 	for _, err := range []error{
-		s.Tombstone(t.Context(), end, 1), s.Transact(t.Context(), func(tx *store.Tx) error { tx.Set("tok/01", []byte("token")); return nil }), s.SetMeta(t.Context(), "name", []byte("value")),
+		s.Tombstone(t.Context(), end, 1), s.Transact(t.Context(), func(tx directory.Tx) error { tx.Set("tok/01", []byte("token")); return nil }), s.SetMeta(t.Context(), "name", []byte("value")),
 		s.SetMeta(t.Context(), "large", bytes.Repeat([]byte("x"), store.MaxValue)),
 	} {
 		if err != nil {

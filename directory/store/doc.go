@@ -1,11 +1,11 @@
-// Package store keeps a gateway's directory on disk: entries with their indexes, tombstones, reserved AICs, enrolment tokens and
+// Package store keeps a gateway's directory on disk: entries, tombstones, reserved AICs, enrolment tokens and
 // small named values, in one Badger database.
 //
 // The contract:
 //
 //   - A write returns nil only after it is on the disk. An error may mean that it is not there, or that nobody knows
 //     (a failed sync, a context that ended while the write was queued): read again before relying on either.
-//   - Every change of an entry compares the version that the caller saw; entry, indexes, expiry and change record are one
+//   - Every change of an entry compares the version that the caller saw; entry, expiry and change record are one
 //     transaction. An AIC that was reserved, registered or ended is never free again.
 //   - Writes of several goroutines share one commit: the committer takes all that queued while the last sync ran, at most 128 and
 //     about a mebibyte, and commits at once when it is idle. When the queue is full, writers wait until their context ends.

@@ -9,67 +9,53 @@ import (
 	"agentgw/directory"
 )
 
-func document(skills string) []byte {
-	return []byte(`{"skills":[` + skills + `]}`)
-}
-
-func TestIndexKeysFollowTheEntry(t *testing.T) {
+func TestExpiryKeyFollowsTheEntry(t *testing.T) {
 	var m Memory
 	s := OpenMemory(&m)
 	defer s.Close()
-	e := directory.Entry{AIC: "1.A", Version: 1, State: directory.Active, ACS: document(`{"id":"a","tags":["x/y","z","z"]},{"id":"b"}`),
-		ExpiresAt: time.UnixMilli(0x0102).UTC(), RegisteredAt: time.UnixMilli(1), LastModified: time.UnixMilli(1)}
 	keys := func() []string {
 		var out []string
 		for k := range m.data {
-			if strings.HasPrefix(k, prefixTag) || strings.HasPrefix(k, prefixSkill) || strings.HasPrefix(k, prefixExpiry) {
+			if strings.HasPrefix(k, prefixExpiry) {
 				out = append(out, k)
 			}
 		}
 		slices.Sort(out)
 		return out
 	}
-	if err := s.Put(t.Context(), e, 0); err != nil {
-		t.Fatal(err)
+	at := func(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+	e := directory.Entry{AIC: "1.A", State: directory.Active, RegisteredAt: at(1), LastModified: at(1)}
+	for _, step := range []struct {
+		expires time.Time
+		want    []string
+	}{
+		{at(0x0102), []string{"x/\x00\x00\x00\x00\x00\x00\x01\x02/1.A"}},
+		{at(0x0102), []string{"x/\x00\x00\x00\x00\x00\x00\x01\x02/1.A"}},
+		{at(0x0304), []string{"x/\x00\x00\x00\x00\x00\x00\x03\x04/1.A"}},
+		{time.Time{}, nil},
+		{time.Time{}, nil},
+		{at(0x0506), []string{"x/\x00\x00\x00\x00\x00\x00\x05\x06/1.A"}},
+	} {
+		e.Version, e.ExpiresAt = e.Version+1, step.expires
+		if err := s.Put(t.Context(), e, e.Version-1); err != nil {
+			t.Fatal(err)
+		}
+		if got := keys(); !slices.Equal(got, step.want) {
+			t.Errorf("version %d: keys %q, want %q", e.Version, got, step.want)
+		}
 	}
-	want := []string{"skill/a/1.A", "skill/b/1.A", "tag/x%2Fy/1.A/a", "tag/z/1.A/a", "x/\x00\x00\x00\x00\x00\x00\x01\x02/1.A"}
-	if got := keys(); !slices.Equal(got, want) {
-		t.Errorf("keys %q", got)
-	}
-	e.Version, e.ACS, e.ExpiresAt = 2, document(`{"id":"b","tags":["z"]}`), time.Time{}
-	if err := s.Put(t.Context(), e, 1); err != nil {
-		t.Fatal(err)
-	}
-	if got := keys(); !slices.Equal(got, []string{"skill/b/1.A", "tag/z/1.A/b"}) {
-		t.Errorf("keys after an update %q", got)
-	}
-	e.Version, e.ACS = 3, document(`{"id":"c"}`) // the document alone
-	if err := s.Put(t.Context(), e, 2); err != nil {
-		t.Fatal(err)
-	}
-	if got := keys(); !slices.Equal(got, []string{"skill/c/1.A"}) {
-		t.Errorf("keys after a new document %q", got)
-	}
-	e.Version, e.ExpiresAt = 4, time.UnixMilli(0x0304).UTC() // the time alone
-	if err := s.Put(t.Context(), e, 3); err != nil {
-		t.Fatal(err)
-	}
-	if got := keys(); !slices.Equal(got, []string{"skill/c/1.A", "x/\x00\x00\x00\x00\x00\x00\x03\x04/1.A"}) {
-		t.Errorf("keys after a new time %q", got)
-	}
-	other := e // of another agent, with the same document
+	other := e // of another agent, at the same time
 	other.AIC, other.Version = "1.B", 1
 	if err := s.Put(t.Context(), other, 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := keys(); len(got) != 4 || !slices.Contains(got, "skill/c/1.B") {
+	if got := keys(); len(got) != 2 {
 		t.Errorf("keys of two agents %q", got)
 	}
-	if err := s.Tombstone(t.Context(), directory.Tombstone{AIC: "1.B", State: directory.Revoked, Version: 2}, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Tombstone(t.Context(), directory.Tombstone{AIC: "1.A", State: directory.Revoked, Version: 5}, 4); err != nil {
-		t.Fatal(err)
+	for _, end := range []directory.Entry{other, e} {
+		if err := s.Tombstone(t.Context(), directory.Tombstone{AIC: end.AIC, State: directory.Revoked, Version: end.Version + 1}, end.Version); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got := keys(); len(got) != 0 {
 		t.Errorf("keys after the end %q", got)
@@ -85,7 +71,7 @@ func TestChangeLogIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Put(t.Context(), directory.Entry{AIC: "1.A", Version: 1, State: directory.Active, ACS: document("")}, 0); err != nil {
+	if err := s.Put(t.Context(), directory.Entry{AIC: "1.A", Version: 1, State: directory.Active}, 0); err != nil {
 		t.Fatal(err)
 	}
 	var got []uint64

@@ -11,9 +11,9 @@ import (
 	"agentgw/directory"
 )
 
-// Tx is one change of the records that an Agent Management Center keeps beside the directory: all of it happens, or nothing.
-// Names are those under `tok/` and `amc/` in the key schema.
-type Tx struct {
+// tx is one change of the records that an Agent Management Center keeps beside the directory. Names are those under `tok/` and `amc/`
+// in the key schema.
+type tx struct {
 	r    reader
 	list []mutation
 	over map[string][]byte
@@ -21,7 +21,7 @@ type Tx struct {
 }
 
 // Get is a record as this transaction sees it, or directory.ErrNotFound. The slice is the caller's.
-func (t *Tx) Get(name string) ([]byte, error) {
+func (t *tx) Get(name string) ([]byte, error) {
 	if v, ok := t.over[name]; ok {
 		if v == nil {
 			return nil, fmt.Errorf("record %s: %w", name, directory.ErrNotFound)
@@ -39,7 +39,7 @@ func (t *Tx) Get(name string) ([]byte, error) {
 }
 
 // Set stores a record, or removes it if value is nil. A name outside the schema or a value over MaxValue fails the transaction.
-func (t *Tx) Set(name string, value []byte) {
+func (t *tx) Set(name string, value []byte) {
 	if err := checkRecord(name, value); err != nil {
 		t.err = errors.Join(t.err, err)
 		return
@@ -50,7 +50,7 @@ func (t *Tx) Set(name string, value []byte) {
 }
 
 // Reserve takes an AIC for good with the rest of the transaction, or returns directory.ErrExists if it was ever taken.
-func (t *Tx) Reserve(aic string, at time.Time) error {
+func (t *tx) Reserve(aic string, at time.Time) error {
 	m, err := reservation(t.r, aic, at)
 	if err == nil {
 		t.list = append(t.list, m)
@@ -70,14 +70,17 @@ func checkRecord(name string, value []byte) error {
 // Transact runs change as one step that no other write can come between; an error of it leaves everything as it was and is
 // returned. change runs on the committer: it must be quick, and it may run again, or in vain if the commit fails; only its
 // last run counts. When Transact returns nil the change is on the disk.
-func (s *Store) Transact(ctx context.Context, change func(*Tx) error) error {
-	return s.write(ctx, func(r reader) ([]mutation, error) {
-		t := &Tx{r: r, over: map[string][]byte{}}
-		if err := change(t); err != nil {
-			return nil, err
-		}
-		return t.list, t.err
-	})
+func (s *Store) Transact(ctx context.Context, change func(directory.Tx) error) error {
+	return s.write(ctx, func(r reader) ([]mutation, error) { return planned(r, change) })
+}
+
+// planned is what a change comes to.
+func planned(r reader, change func(directory.Tx) error) ([]mutation, error) {
+	t := &tx{r: r, over: map[string][]byte{}}
+	if err := change(t); err != nil {
+		return nil, err
+	}
+	return t.list, t.err
 }
 
 // Records visits the records whose names begin with prefix, in order, until f returns an error, which it returns. f must not

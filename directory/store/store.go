@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"agentgw/directory"
 	"agentgw/internal/frame"
 )
@@ -45,9 +43,8 @@ type Store struct {
 	back    backend
 	queue   chan *write
 	closing chan struct{}
-	ended   chan struct{}                  // the committer has returned
-	closed  chan struct{}                  // Close is done
-	indexed *lru.Cache[[32]byte, []string] // index keys by content, see indexKeysOf
+	ended   chan struct{} // the committer has returned
+	closed  chan struct{} // Close is done
 
 	mu       sync.Mutex // guards shut; never held across I/O
 	shut     bool
@@ -56,10 +53,8 @@ type Store struct {
 }
 
 func newStore(back backend) *Store {
-	indexed, _ := lru.New[[32]byte, []string](indexedKept) // fails on a size below 1 only
 	s := &Store{
-		indexed: indexed,
-		back:    back, queue: make(chan *write, maxGroup),
+		back: back, queue: make(chan *write, maxGroup),
 		closing: make(chan struct{}), ended: make(chan struct{}), closed: make(chan struct{}),
 	}
 	go s.commitLoop()
@@ -202,11 +197,13 @@ func (s *Store) Changes(after uint64, f func(Change) error) error {
 // Put stores an entry whose stored version is expected (0: there must be none, and the AIC must not have ended). The entry's own
 // version must be expected+1. Otherwise ErrConflict, ErrExists for a first version, or ErrNotFound.
 func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) error {
+	return s.PutWith(ctx, e, expected, func(directory.Tx) error { return nil })
+}
+
+// PutWith is [Store.Put] with a change of the records in the same commit, which runs as that of [Store.Transact] does. An error of it is
+// returned, and nothing is stored.
+func (s *Store) PutWith(ctx context.Context, e directory.Entry, expected uint64, change func(directory.Tx) error) error {
 	value, err := directory.EncodeEntry(e)
-	if err != nil {
-		return err
-	}
-	keys, err := s.indexKeysOf(e)
 	if err != nil {
 		return err
 	}
@@ -214,11 +211,16 @@ func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) err
 		return fmt.Errorf("put entry %s: version %d after %d in state %v", e.AIC, e.Version, expected, e.State)
 	}
 	return s.write(ctx, func(r reader) ([]mutation, error) {
-		old, err := s.expect(r, e.AIC, expected)
+		expires, err := expect(r, e.AIC, expected)
 		if err != nil {
 			return nil, err
 		}
-		list := append(reindex(old, keys), mutation{prefixEntry + e.AIC, value})
+		list := append(move(e.AIC, expires, e.ExpiresAt), mutation{prefixEntry + e.AIC, value})
+		beside, err := planned(r, change)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, beside...)
 		if expected == 0 {
 			list = append(list, mutation{prefixTaken + e.AIC, []byte(be64(uint64(max(e.RegisteredAt.UnixMilli(), 0))))})
 		}
@@ -236,52 +238,57 @@ func (s *Store) Tombstone(ctx context.Context, t directory.Tombstone, expected u
 		return fmt.Errorf("tombstone %s: version %d after %d", t.AIC, t.Version, expected)
 	}
 	return s.write(ctx, func(r reader) ([]mutation, error) {
-		old, err := s.expect(r, t.AIC, expected)
+		expires, err := expect(r, t.AIC, expected)
 		if err != nil {
 			return nil, err
 		}
-		list := append(reindex(old, nil), mutation{prefixEntry + t.AIC, nil}, mutation{prefixTomb + t.AIC, value})
+		list := append(move(t.AIC, expires, time.Time{}), mutation{prefixEntry + t.AIC, nil}, mutation{prefixTomb + t.AIC, value})
 		return appendChange(r, list, Change{AIC: t.AIC, State: uint8(t.State), Version: t.Version, AtMS: t.At.UnixMilli()})
 	})
 }
 
-// expect checks the stored version and returns the index keys of the stored entry.
-func (s *Store) expect(r reader, aic string, expected uint64) ([]string, error) {
-	old, err := getEntry(r, aic)
-	switch {
-	case errors.Is(err, directory.ErrNotFound) && expected == 0:
-		if _, err := r.get(prefixTomb + aic); !errors.Is(err, errAbsent) {
-			return nil, errors.Join(fmt.Errorf("entry %s has ended: %w", aic, directory.ErrExists), err)
-		}
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case expected == 0:
-		return nil, fmt.Errorf("entry %s: %w", aic, directory.ErrExists)
-	case old.Version != expected:
-		return nil, fmt.Errorf("entry %s is at version %d, not %d: %w", aic, old.Version, expected, directory.ErrConflict)
+// expect checks the stored version and returns when the stored entry expires. It reads no more of it: everybody waits for the committer.
+func expect(r reader, aic string, expected uint64) (expires time.Time, err error) {
+	b, err := r.get(prefixEntry + aic)
+	if errors.Is(err, errAbsent) {
+		return time.Time{}, expectNone(r, aic, expected)
 	}
-	return s.indexKeysOf(old)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read entry %s: %w", aic, err)
+	}
+	version, expires, err := directory.DecodeVersion(b)
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case expected == 0:
+		return time.Time{}, fmt.Errorf("entry %s: %w", aic, directory.ErrExists)
+	case version != expected:
+		return time.Time{}, fmt.Errorf("entry %s is at version %d, not %d: %w", aic, version, expected, directory.ErrConflict)
+	}
+	return expires, nil
 }
 
-// reindex removes index keys that are no longer wanted and adds those that were not there.
-func reindex(old, wanted []string) []mutation {
-	var list []mutation
-	has := map[string]bool{}
-	for _, k := range wanted {
-		has[k] = true
+// expectNone says whether an AIC that has no entry may get its first.
+func expectNone(r reader, aic string, expected uint64) error {
+	if expected != 0 {
+		return fmt.Errorf("entry %s: %w", aic, directory.ErrNotFound)
 	}
-	for _, k := range old {
-		if !has[k] {
-			list = append(list, mutation{k, nil})
-		}
-		delete(has, k)
+	if _, err := r.get(prefixTomb + aic); !errors.Is(err, errAbsent) {
+		return errors.Join(fmt.Errorf("entry %s has ended: %w", aic, directory.ErrExists), err)
 	}
-	for _, k := range wanted {
-		if has[k] {
-			list = append(list, mutation{k, []byte{}})
-			delete(has, k)
-		}
+	return nil
+}
+
+// move takes an entry from one time in the expiry index to another; the zero time is none.
+func move(aic string, from, to time.Time) (list []mutation) {
+	if from.Equal(to) {
+		return nil
+	}
+	if !from.IsZero() {
+		list = append(list, mutation{expiryKey(from, aic), nil})
+	}
+	if !to.IsZero() {
+		list = append(list, mutation{expiryKey(to, aic), []byte{}})
 	}
 	return list
 }

@@ -2,7 +2,7 @@
 // demands of it and nothing else, in the same run, interleaved in small blocks (A B A B …), so that a slow minute of the machine
 // is slow for both. A bar is a ratio, never a time.
 //
-//	bench [-quick] [-out bench.json]
+//	bench [-quick] [-out bench.json] [-rows REGEXP]
 //
 // It builds gatewayd, makes two domains, runs their gateways as processes on loopback, enrols the agents of a synthetic corpus
 // and plays one of them over real QUIC: what is measured is the gateway and not a command line. Sessions run between an agent
@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 
@@ -39,14 +40,19 @@ const (
 type options struct {
 	quick bool
 	out   string
-	serve string // what a child process is
-	next  string // address of the next floor server, of a child
+	rows  *regexp.Regexp // of the names that are measured
+	serve string         // what a child process is
+	next  string         // address of the next floor server, of a child
 }
 
 func main() {
-	var o options
+	o := options{rows: regexp.MustCompile("")}
 	flag.BoolVar(&o.quick, "quick", false, "fewer samples: at most a minute")
 	flag.StringVar(&o.out, "out", "bench.json", "file of the results")
+	flag.Func("rows", "measure only the rows whose `name` matches this regular expression", func(s string) (err error) {
+		o.rows, err = regexp.Compile(s)
+		return err
+	})
 	flag.StringVar(&o.serve, "serve", "", "for the bench itself: be its child (floor, agent)")
 	flag.StringVar(&o.next, "next", "", "for the bench itself: the floor server behind this one")
 	flag.Parse()
@@ -129,6 +135,9 @@ func measureAll(ctx context.Context, o options, dir, gatewayd, mode string) (res
 	fmt.Printf("started and enrolled %d agents with %d capabilities in %v\n", capOrigin+2, capOrigin*capSkills+2, time.Since(at).Round(time.Millisecond))
 	wide := false
 	for _, r := range rows {
+		if !o.rows.MatchString(r.name) {
+			continue
+		}
 		if o.quick {
 			r.blocks /= 4
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -23,6 +24,7 @@ type Conn struct {
 	q        *quic.Conn
 	endpoint *Endpoint
 	alpn     string
+	served   atomic.Pointer[Stream] // whose credit goes back with the next one's answer; nil for none
 }
 
 // ALPN is the protocol of the connection.
@@ -139,17 +141,43 @@ func (c *Conn) Serve(ctx context.Context, handlers Handlers) {
 			running.Go(func() { c.handle(ctx, handlers, newStream(c, 0, nil, q)) })
 		}
 	})
+	next, waiting := make(chan *quic.Stream), make(chan struct{}, 1)
 	for {
 		q, err := c.q.AcceptStream(accept)
 		if err != nil {
 			return
 		}
-		running.Go(func() { c.handle(ctx, handlers, newStream(c, 0, q, q)) })
+		select {
+		case next <- q:
+		default: // nobody waits
+			running.Go(func() {
+				for ; q != nil; q = await(accept, next, waiting) {
+					c.handle(ctx, handlers, newStream(c, 0, q, q))
+				}
+			})
+		}
+	}
+}
+
+// await is the next stream, nil for none: of the goroutines that have served one a single one stays, whose stack has grown to what the
+// handlers take. A new one would grow it anew for each small request, which is a tenth of the work on it.
+func await(ctx context.Context, next <-chan *quic.Stream, waiting chan struct{}) *quic.Stream {
+	select {
+	case waiting <- struct{}{}:
+	default:
+		return nil
+	}
+	defer func() { <-waiting }()
+	select {
+	case q := <-next:
+		return q
+	case <-ctx.Done():
+		return nil
 	}
 }
 
 func (c *Conn) handle(ctx context.Context, handlers Handlers, s *Stream) {
-	defer s.recv.ReleaseStreamCredit()
+	defer c.release(s)
 	s.SetReadDeadline(time.Now().Add(headerTimeout))
 	kind, err := s.frames.Varint()
 	if err != nil {
@@ -163,6 +191,14 @@ func (c *Conn) handle(ctx context.Context, handlers Handlers, s *Stream) {
 		return
 	}
 	h(ctx, s)
+}
+
+// release gives the credit of the stream before this one back. The peer has answered that one's last packet, and the new credit travels
+// with the answer to this one; the own credit would go as a packet of its own, for each request.
+func (c *Conn) release(s *Stream) {
+	if before := c.served.Swap(s); before != nil {
+		before.recv.ReleaseStreamCredit()
+	}
 }
 
 type sendSide interface {

@@ -10,7 +10,8 @@
 //     the peer as there only when its first frame has arrived.
 //   - Every read and write of a [Stream] takes a deadline. On any error path both directions are cancelled ([Stream.Reset]),
 //     or the peer's stream credit would leak.
-//   - A stream that the peer opened holds its credit until its handler returns: that is the admission control.
+//   - A stream that the peer opened holds its credit until its handler returns, and the last one of a connection until the next one's
+//     does: that is the admission control.
 //   - [Endpoint.Close] drains: it closes [Conn.Draining], waits for the handlers as long as its context allows, then closes
 //     each connection with SHUTDOWN and returns after every goroutine has ended.
 //

@@ -127,6 +127,54 @@ func TestStreams(t *testing.T) {
 	c.Close(frame.OK, "")
 }
 
+// Streams are served beside each other, whether or not one was served before, and as many as there may be have credit again and again.
+func TestStreamsBesideEachOther(t *testing.T) {
+	const together = 200
+	arrived := make(chan struct{}, together)
+	leave := make(chan struct{})
+	p := newPair(t, endpoint.Config{}, func(ctx context.Context, c *endpoint.Conn) {
+		c.Serve(ctx, endpoint.Handlers{frame.StreamRequest: func(ctx context.Context, s *endpoint.Stream) {
+			arrived <- struct{}{}
+			select {
+			case <-leave:
+			case <-ctx.Done():
+			}
+			var m arp.Answer
+			if err := s.ReadMessage(5*time.Second, &m); err != nil {
+				s.Reset(frame.CodeOf(err))
+				return
+			}
+			s.WriteMessage(5*time.Second, &m)
+			s.CloseWrite()
+		}})
+	})
+	c := p.mustDial(t)
+	for range 3 {
+		errs := make(chan error, together)
+		for range together {
+			go func() {
+				_, err := ask(t, c, "hello")
+				errs <- err
+			}()
+		}
+		for n := range together {
+			select {
+			case <-arrived:
+			case <-time.After(5 * time.Second):
+				t.Fatalf("%d of %d streams are served at once", n, together)
+			}
+		}
+		for range together {
+			leave <- struct{}{}
+		}
+		for range together {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestUnknownStreamClosesConnection(t *testing.T) {
 	p := newPair(t, endpoint.Config{}, echo)
 	c := p.mustDial(t)

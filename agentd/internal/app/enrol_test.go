@@ -126,7 +126,12 @@ func (c *counter) serve(s *endpoint.Stream) {
 		s.WriteMessage(5*time.Second, arp.Refusal(err))
 		return
 	}
-	s.WriteMessage(5*time.Second, &arp.Enrolled{AIC: string(id), Chain: chain, Bundle: c.domain.Raw, ACS: doc, EntryVersion: 1, Grant: []byte{1}})
+	text, err := doc.Encode()
+	if err != nil {
+		s.WriteMessage(5*time.Second, arp.Refusal(err))
+		return
+	}
+	s.WriteMessage(5*time.Second, &arp.Enrolled{AIC: string(id), Chain: chain, Bundle: c.domain.Raw, ACS: text, EntryVersion: 1, Grant: []byte{1}})
 }
 
 func (c *counter) options(dir string) EnrolOptions {

@@ -50,7 +50,7 @@ func Run(t *testing.T, open func(*testing.T) *store.Store) {
 		run  func(*testing.T, *store.Store)
 	}{
 		{"PutGet", putGet}, {"CompareAndSet", compareAndSet}, {"Tombstone", tombstone}, {"Reserve", reserve}, {"Bury", bury}, {"Due", due},
-		{"Changes", changes}, {"Transact", transact}, {"TransactOnce", transactOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
+		{"Changes", changes}, {"PutWith", putWith}, {"Transact", transact}, {"TransactOnce", transactOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
 		{"Close", closed}, {"CloseAmongWriters", closeAmongWriters}, {"Context", canceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -212,14 +212,44 @@ func changes(t *testing.T, s *store.Store) {
 }
 
 // transact checks that a transaction sees its own writes, happens whole or not at all, and stays in its part of the schema.
+// putWith: an entry and the records beside it are one step.
+func putWith(t *testing.T, s *store.Store) {
+	refusal := errors.New("no")
+	set := func(value string, err error) func(directory.Tx) error {
+		return func(tx directory.Tx) error {
+			tx.Set("amc/agent/x", []byte(value))
+			return errors.Join(tx.Reserve(AIC(0), Now), err)
+		}
+	}
+	record := func() string {
+		var got string
+		must(t, s.Records("amc/agent/", func(_ string, value []byte) error { got = string(value); return nil }))
+		return got
+	}
+	e := Entry(0, "Kite", "flies")
+	wants(t, s.PutWith(t.Context(), e, 0, set("refused", refusal)), refusal)
+	if _, err := s.Get(e.AIC); !errors.Is(err, directory.ErrNotFound) || record() != "" {
+		t.Errorf("a change that refuses has left %q and an entry (%v)", record(), err)
+	}
+	must(t, s.PutWith(t.Context(), e, 0, set("kept", nil)))
+	if _, err := s.Get(e.AIC); err != nil || record() != "kept" {
+		t.Errorf("record %q, entry: %v", record(), err)
+	}
+	wants(t, s.PutWith(t.Context(), e, 0, set("again", nil)), directory.ErrExists)
+	wants(t, s.Reserve(t.Context(), e.AIC, Now), directory.ErrExists)
+	if record() != "kept" {
+		t.Errorf("an entry that is refused has changed the record to %q", record())
+	}
+}
+
 func transact(t *testing.T, s *store.Store) {
 	const a, b = "amc/agent/1", "tok/00"
 	refused := errors.New("refused")
-	wants(t, s.Transact(t.Context(), func(tx *store.Tx) error {
+	wants(t, s.Transact(t.Context(), func(tx directory.Tx) error {
 		tx.Set(a, []byte("lost"))
 		return refused
 	}), refused)
-	must(t, s.Transact(t.Context(), func(tx *store.Tx) error {
+	must(t, s.Transact(t.Context(), func(tx directory.Tx) error {
 		_, err := tx.Get(a)
 		wants(t, err, directory.ErrNotFound)
 		tx.Set(a, []byte("one"))
@@ -229,7 +259,7 @@ func transact(t *testing.T, s *store.Store) {
 		}
 		return nil
 	}))
-	must(t, s.Transact(t.Context(), func(tx *store.Tx) error {
+	must(t, s.Transact(t.Context(), func(tx directory.Tx) error {
 		tx.Set(b, nil)
 		_, err := tx.Get(b)
 		wants(t, err, directory.ErrNotFound)
@@ -244,10 +274,10 @@ func transact(t *testing.T, s *store.Store) {
 		t.Errorf("records %q", names)
 	}
 	must(t, s.Put(t.Context(), Entry(0, "Kite", "flies"), 0))
-	if err := s.Transact(t.Context(), func(tx *store.Tx) error { tx.Set("acs/"+AIC(0), nil); return nil }); err == nil {
+	if err := s.Transact(t.Context(), func(tx directory.Tx) error { tx.Set("acs/"+AIC(0), nil); return nil }); err == nil {
 		t.Error("a transaction of the AMC reached an entry")
 	}
-	if err := s.Transact(t.Context(), func(tx *store.Tx) error { tx.Set(a, make([]byte, store.MaxValue+1)); return nil }); err == nil {
+	if err := s.Transact(t.Context(), func(tx directory.Tx) error { tx.Set(a, make([]byte, store.MaxValue+1)); return nil }); err == nil {
 		t.Error("an endless record was stored")
 	}
 	if err := s.Records("acs/", func(string, []byte) error { return nil }); err == nil {
@@ -258,14 +288,14 @@ func transact(t *testing.T, s *store.Store) {
 // transactOnce lets many use up one record at once: exactly one may.
 func transactOnce(t *testing.T, s *store.Store) {
 	const name = "tok/secret"
-	must(t, s.Transact(t.Context(), func(tx *store.Tx) error { tx.Set(name, []byte("fresh")); return nil }))
+	must(t, s.Transact(t.Context(), func(tx directory.Tx) error { tx.Set(name, []byte("fresh")); return nil }))
 	used := errors.New("used")
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	won := 0
 	for range 32 {
 		wg.Go(func() {
-			err := s.Transact(context.Background(), func(tx *store.Tx) error {
+			err := s.Transact(context.Background(), func(tx directory.Tx) error {
 				v, err := tx.Get(name)
 				if err != nil || string(v) != "fresh" {
 					return errors.Join(used, err)

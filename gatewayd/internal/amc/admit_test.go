@@ -1,7 +1,9 @@
 package amc
 
 import (
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,28 +13,74 @@ import (
 	"agentgw/directory/arp"
 	"agentgw/directory/store"
 	"agentgw/internal/frame"
+	"agentgw/internal/identity"
+	"agentgw/internal/policy"
 )
 
 // admitted tries an admission under the AIC of an entity code; it fails the test unless it is done or not as wanted.
 func (c *center) admitted(a *applicant, token []byte, entity string) (*arp.Grant, bool, error) {
 	c.t.Helper()
-	g, cred, ok, err := c.Admit(c.t.Context(), c.request(a, token), a.csr, func(string, string) (aic.AIC, error) { return c.id(entity), nil })
+	var g *arp.Grant
+	cred, ok, err := c.Admit(c.t.Context(), c.request(a, token), a.parsed(c.t), func(string, string) (aic.AIC, error) { return c.id(entity), nil },
+		func(given *arp.Grant, leaf []byte, with func(Tx) error) error {
+			g = given
+			return c.cfg.Store.(*store.Store).PutWith(c.t.Context(), directory.Entry{AIC: g.AIC, Version: 1, State: directory.Active, ACS: []byte("{}")}, 0, with)
+		})
 	if ok && err == nil && (len(cred.Chain) == 0 || g.AIC != string(c.id(entity))) {
 		c.t.Errorf("admitted with %+v, %+v", g, cred)
 	}
 	return g, ok, err
 }
 
+func (a *applicant) parsed(t *testing.T) *x509.CertificateRequest {
+	t.Helper()
+	csr, err := identity.ParseCSR(a.csr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return csr
+}
+
 func (c *center) taken(entity string) bool {
 	c.t.Helper()
-	err := c.cfg.Store.(records).Reserve(c.t.Context(), string(c.id(entity)), time.Now())
+	err := c.cfg.Store.(*store.Store).Reserve(c.t.Context(), string(c.id(entity)), time.Now())
 	if err != nil && !errors.Is(err, directory.ErrExists) {
 		c.t.Fatal(err)
 	}
 	return err != nil
 }
 
-// Decision, use of the token, reservation and record are one commit: one that is lost leaves nothing, one that is kept but not
+func (c *center) entered(entity string) bool {
+	c.t.Helper()
+	_, err := c.cfg.Store.(*store.Store).Get(string(c.id(entity)))
+	if err != nil && !errors.Is(err, directory.ErrNotFound) {
+		c.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// fickle is a decider that has another opinion each time.
+type fickle struct{ times int }
+
+func (*fickle) Name() string { return "fickle" }
+
+func (f *fickle) Decide(Tx, *Question) (Verdict, error) {
+	f.times++
+	return Verdict{Kind: Allow, Scope: []string{policy.ScopeSkillInvoke + "sell", fmt.Sprint(policy.ScopeSkillInvoke, f.times)}}, nil
+}
+
+// What the entry says was decided before the commit: a decision that is another one by then keeps nothing.
+func TestAdmissionIsOfOneDecision(t *testing.T) {
+	c := newCenter(t, &fickle{})
+	if _, ok, err := c.admitted(newApplicant(t), nil, "E1"); ok || err != nil {
+		t.Errorf("done %v, %v", ok, err)
+	}
+	if _, err := c.Agent(string(c.id("E1"))); frame.CodeOf(err) != frame.NotFound || c.entered("E1") || c.taken("E1") {
+		t.Errorf("it has left something: %v", err)
+	}
+}
+
+// Decision, use of the token, reservation, record and entry are one commit: one that is lost leaves nothing, one that is kept but not
 // reported leaves what the same request completes.
 func TestAdmissionIsOneCommit(t *testing.T) {
 	c := newCenter(t, TokenRules{})
@@ -42,7 +90,7 @@ func TestAdmissionIsOneCommit(t *testing.T) {
 		t.Fatal("a lost commit is no error")
 	}
 	c.open()
-	if _, err := c.Agent(string(c.id("E1"))); frame.CodeOf(err) != frame.NotFound || c.taken("E1") {
+	if _, err := c.Agent(string(c.id("E1"))); frame.CodeOf(err) != frame.NotFound || c.entered("E1") || c.taken("E1") {
 		t.Errorf("a lost commit has left a record, or took the AIC: %v", err)
 	}
 	c.memory.Fail(store.FaultReported)
@@ -57,7 +105,7 @@ func TestAdmissionIsOneCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := c.grant(r); g.AIC != string(c.id("E2")) || !c.taken("E2") {
+	if g := c.grant(r); g.AIC != string(c.id("E2")) || !c.taken("E2") || !c.entered("E2") {
 		t.Errorf("the same token goes on with %q", g.AIC)
 	}
 	if _, err := c.Issue(t.Context(), string(c.domain.Gateway), &arp.Renew{AIC: string(c.id("E2")), CSR: a.csr, JTI: c.grant(r).JTI}); err != nil {
@@ -89,7 +137,7 @@ func TestAdmission(t *testing.T) {
 		if what == "of a registered agent" {
 			q.AIC = g.AIC
 		}
-		if _, _, ok, err := c.Admit(t.Context(), q, a.csr, nil); ok || err != nil {
+		if _, ok, err := c.Admit(t.Context(), q, a.parsed(t), nil, nil); ok || err != nil {
 			t.Errorf("%s: done %v, %v", what, ok, err)
 		}
 	}

@@ -39,11 +39,8 @@ type Center interface {
 	Withdraw(ctx context.Context, gateway string, m *arp.Deregister) error
 }
 
-// Tx is one change of the records; see store.Tx.
-type Tx interface {
-	Get(name string) ([]byte, error) // directory.ErrNotFound
-	Set(name string, value []byte)
-}
+// Tx is one change of the records.
+type Tx = directory.Tx
 
 // Store keeps the records. When Transact returns nil the change is on the disk.
 type Store interface {
@@ -54,12 +51,12 @@ type Store interface {
 // Config of an AMC.
 type Config struct {
 	Domain   string
-	Issuer   aic.AIC             // this AMC's own AIC
-	Prefixes []string            // prefix.version.arsp of the AICs that it issues for
-	Signer   pki.Signer          // the signing side; the built-in CA is one
-	Grant    func() frame.Signer // key of use 6
-	Status   func() frame.Signer // key of use 4
-	Bundle   func() []byte       // signed, of this AMC
+	Issuer   aic.AIC                   // this AMC's own AIC
+	Prefixes []string                  // prefix.version.arsp of the AICs that it issues for
+	Signer   pki.Signer                // the signing side; the built-in CA is one
+	Grant    func() frame.Signer       // key of use 6
+	Status   func() frame.Signer       // key of use 4
+	Bundle   func() *identity.Accepted // of this AMC, as of now
 	Store    Store
 	Deciders []Decider
 	// Publish is handed every new status list, in order. It must not block.

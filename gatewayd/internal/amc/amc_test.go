@@ -35,12 +35,6 @@ type center struct {
 	cfg    Config
 }
 
-type records struct{ *store.Store }
-
-func (r records) Transact(ctx context.Context, change func(Tx) error) error {
-	return r.Store.Transact(ctx, func(tx *store.Tx) error { return change(tx) })
-}
-
 func newCenter(t *testing.T, deciders ...Decider) *center {
 	t.Helper()
 	d := identitytest.New(t, "home.example", "A")
@@ -51,7 +45,7 @@ func newCenter(t *testing.T, deciders ...Decider) *center {
 	}
 	c.cfg = Config{
 		Domain: d.Name, Issuer: d.Issuer, Prefixes: d.Bundle.Prefixes, Signer: ca, Grant: d.Sign[identity.UseGrant].Always(),
-		Status: d.Sign[identity.UseStatus].Always(), Bundle: func() []byte { return d.Raw }, Deciders: deciders,
+		Status: d.Sign[identity.UseStatus].Always(), Bundle: d.Trust(t).Own, Deciders: deciders,
 		Publish: func(lists [][]byte) { c.lists = lists }, Now: func() time.Time { return c.now },
 		Audit: func(_ context.Context, kind string, _ any) error { c.audit = append(c.audit, kind); return nil },
 	}
@@ -64,7 +58,7 @@ func (c *center) open() {
 	c.t.Helper()
 	s := store.OpenMemory(c.memory)
 	c.t.Cleanup(func() { s.Close() })
-	c.cfg.Store = records{s}
+	c.cfg.Store = s
 	var err error
 	if c.AMC, err = New(c.cfg); err != nil {
 		c.t.Fatal(err)

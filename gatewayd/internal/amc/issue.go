@@ -103,26 +103,35 @@ func (a *AMC) profile(id aic.AIC, g *agent) pki.Profile {
 }
 
 func (a *AMC) readOrder(gateway string, m *arp.Renew) (order, error) {
-	o := order{gateway: gateway, jti: m.JTI}
-	var err error
-	if o.id, err = aic.Parse(m.AIC); err != nil {
-		return o, frame.Errorf(frame.ReqInvalid, "%w", err)
-	}
-	if !slices.Contains(a.cfg.Prefixes, o.id.ARSPKey()) || o.id.IsOntology() {
-		return o, frame.Errorf(frame.PolicyDenied, "%s is not of the prefixes that this AMC issues for", o.id)
-	}
-	if o.csr, err = identity.ParseCSR(m.CSR); err != nil {
-		return o, err
-	}
-	if o.spki, err = identity.SPKIHash(o.csr.PublicKey); err != nil || len(o.jti) == 0 {
-		return o, err
-	}
-	b, err := identity.ParseBundle(a.cfg.Bundle())
+	id, err := a.issuesFor(m.AIC)
 	if err != nil {
-		return o, fmt.Errorf("own bundle: %w", err)
+		return order{}, err
 	}
-	o.named = b.Issuer == string(o.id) || slices.ContainsFunc(b.Keys, func(k identity.BundleKey) bool { return k.Owner == string(o.id) })
-	return o, nil
+	csr, err := identity.ParseCSR(m.CSR)
+	if err != nil {
+		return order{}, err
+	}
+	return a.orderOf(gateway, id, csr, m.JTI)
+}
+
+// issuesFor reads an AIC that this AMC may issue for.
+func (a *AMC) issuesFor(text string) (aic.AIC, error) {
+	id, err := aic.Parse(text)
+	if err != nil {
+		return "", frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	if !slices.Contains(a.cfg.Prefixes, id.ARSPKey()) || id.IsOntology() {
+		return "", frame.Errorf(frame.PolicyDenied, "%s is not of the prefixes that this AMC issues for", id)
+	}
+	return id, nil
+}
+
+// orderOf is the order of a certificate request whose signature has been verified.
+func (a *AMC) orderOf(gateway string, id aic.AIC, csr *x509.CertificateRequest, jti []byte) (order, error) {
+	spki, err := identity.SPKIHash(csr.PublicKey)
+	b := a.cfg.Bundle()
+	named := len(jti) > 0 && (b.Issuer == string(id) || slices.ContainsFunc(b.Keys, func(k identity.BundleKey) bool { return k.Owner == string(id) }))
+	return order{id: id, spki: spki, csr: csr, gateway: gateway, jti: jti, named: named}, err
 }
 
 // firstIssue uses a grant up.
@@ -277,7 +286,7 @@ func (a *AMC) credential(ctx context.Context, o order, g *agent, chain [][]byte,
 	if kind == KindIssued { // the registration follows
 		keep = a.auditSoon(o.gateway)
 	}
-	return &arp.Credential{Chain: chain, Bundle: a.cfg.Bundle(), Grant: signed}, keep(ctx, kind, record)
+	return &arp.Credential{Chain: chain, Bundle: a.cfg.Bundle().Raw, Grant: signed}, keep(ctx, kind, record)
 }
 
 // Legacy is an agent that was registered before this AMC kept records of agents.

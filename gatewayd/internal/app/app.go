@@ -196,9 +196,9 @@ func (a *app) openAMC(ctx context.Context) (err error) {
 	}
 	a.amc, err = amc.New(amc.Config{
 		Domain: a.cfg.Domain, Issuer: h.issuer, Prefixes: h.bundle.Prefixes, Signer: h.authority,
-		Grant: h.signer(identity.UseGrant), Status: h.signer(identity.UseStatus), Bundle: func() []byte { return a.trust.Own().Raw },
+		Grant: h.signer(identity.UseGrant), Status: h.signer(identity.UseStatus), Bundle: func() *identity.Accepted { return a.trust.Own() },
 		Audit: a.audit, AuditSoon: a.auditor.log.RecordSoon, Gateway: h.gateway,
-		Store: records{a.store}, Deciders: deciders, Publish: a.putStatus, Now: now, Log: a.log,
+		Store: a.store, Deciders: deciders, Publish: a.putStatus, Now: now, Log: a.log,
 		AgentLife: time.Duration(a.cfg.AMC.AgentLife), GatewayLife: time.Duration(a.cfg.AMC.GatewayLife), StatusLife: a.cfg.AMC.StatusLife.Or(identity.MaxStatusLife),
 	})
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/directory"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
-	"agentgw/directory/store"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -237,11 +237,11 @@ func (g *gateway) age(id string, d time.Duration) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	if _, err := g.app.registry.Update(g.t.Context(), e, time.Now().Add(-d)); err != nil {
+	if _, err := g.app.registry.Update(g.t.Context(), e, nil, time.Now().Add(-d)); err != nil {
 		g.t.Fatal(err)
 	}
 	name := "amc/agent/" + id
-	if err := g.app.store.Transact(g.t.Context(), func(tx *store.Tx) error {
+	if err := g.app.store.Transact(g.t.Context(), func(tx directory.Tx) error {
 		raw, err := tx.Get(name)
 		if err != nil {
 			return err

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"agentgw/config"
+	"agentgw/directory"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
-	"agentgw/directory/store"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -111,7 +111,7 @@ func expireToken(t *testing.T, g *gateway, tok arp.Token) {
 	t.Helper()
 	hash := sha(tok.Secret)
 	name := "tok/" + hex.EncodeToString(hash[:])
-	err := g.app.store.Transact(t.Context(), func(tx *store.Tx) error {
+	err := g.app.store.Transact(t.Context(), func(tx directory.Tx) error {
 		record, err := tx.Get(name)
 		if err != nil {
 			return err

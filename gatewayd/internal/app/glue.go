@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"agentgw/directory"
+	"agentgw/directory/acs"
 	"agentgw/directory/match"
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
 	"agentgw/directory/store"
-	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
 )
@@ -31,15 +31,13 @@ func (g glue) Get(id string) (directory.Entry, bool) {
 func (g glue) Reserve(ctx context.Context, id string) error { return g.store.Reserve(ctx, id, now()) }
 
 // Register implements registrar.Directory.
-func (g glue) Register(ctx context.Context, e directory.Entry) error {
-	_, err := g.Registry.Register(ctx, e, now())
-	return err
+func (g glue) Register(ctx context.Context, e directory.Entry, doc *acs.ACS, with func(directory.Tx) error) (directory.Entry, error) {
+	return g.Registry.Register(ctx, e, doc, with, now())
 }
 
 // Update implements registrar.Directory.
-func (g glue) Update(ctx context.Context, e directory.Entry) error {
-	_, err := g.Registry.Update(ctx, e, now())
-	return err
+func (g glue) Update(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error) {
+	return g.Registry.Update(ctx, e, doc, now())
 }
 
 // Withdraw implements registrar.Directory.
@@ -55,14 +53,6 @@ func (g glue) Owe(ctx context.Context, id, reason string) error {
 // Paid implements registrar.Directory.
 func (g glue) Paid(ctx context.Context, id string) error {
 	return g.store.SetMeta(ctx, owedPrefix+id, nil)
-}
-
-// records is the store as the AMC sees it.
-type records struct{ *store.Store }
-
-// Transact implements amc.Store.
-func (r records) Transact(ctx context.Context, change func(amc.Tx) error) error {
-	return r.Store.Transact(ctx, func(tx *store.Tx) error { return change(tx) })
 }
 
 // SetAlive implements registrar.Directory.

@@ -291,7 +291,7 @@ func (a *app) reissued(ctx context.Context, i amc.Issued) error {
 		return nil
 	}
 	e.Provenance.SPKI, e.Provenance.CertSHA256, e.Provenance.Grant = [32]byte(spki), [32]byte(cert), i.Grant
-	_, err = a.registry.Update(ctx, e, now())
+	_, err = a.registry.Update(ctx, e, nil, now())
 	return err
 }
 

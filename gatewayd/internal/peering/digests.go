@@ -233,9 +233,11 @@ func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
 			continue
 		}
 		for _, c := range l.Capabilities {
-			caps = append(caps, digest.Capability{
-				Tags: c.Tags, Terms: match.CapabilityTerms(c), In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow,
-			})
+			d := digest.Capability{Tags: c.Tags, In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow}
+			if d.Visibility == wire.VisibleAny { // the sketch has no others' terms, and stemming a directory is the dearest part
+				d.Terms = match.CapabilityTerms(c)
+			}
+			caps = append(caps, d)
 		}
 	}
 	groups, err := digest.Build(caps, digest.Options{

@@ -39,8 +39,9 @@ type attachment struct {
 	conn      *endpoint.Conn
 	endpoints []semreq.Endpoint
 	out       chan frame.Message
-	puts      *rate.Limiter // each is a write of the directory, and a digest for every neighbour
-	before    *attachment   // of the same process, while it lingers; guarded by the registrar's mutex
+	puts      *rate.Limiter            // each is a write of the directory, and a digest for every neighbour
+	before    *attachment              // of the same process, while it lingers; guarded by the registrar's mutex
+	declared  atomic.Pointer[declared] // by the last update on this connection; nil before
 
 	mu     sync.Mutex // guards offers
 	offers map[[16]byte]*offer

@@ -154,10 +154,16 @@ func (r *Registrar) enrol(ctx context.Context, peer [32]byte, from netip.Addr, r
 		return nil, err
 	}
 	if a, here := r.cfg.AMC.(Admitter); here {
-		if grant, issued, ok, err := a.Admit(ctx, q, req.CSR, r.propose); err != nil {
+		var n entered
+		issued, ok, err := a.Admit(ctx, q, csr, r.propose, func(g *arp.Grant, leaf []byte, with func(directory.Tx) error) (err error) {
+			n, err = r.commit(ctx, req, draft, g, leaf, with)
+			return err
+		})
+		if err != nil {
 			return nil, err
-		} else if ok {
-			return r.publish(ctx, req, draft, aic.AIC(grant.AIC), grant, issued)
+		}
+		if ok {
+			return r.enrolled(ctx, n, issued)
 		}
 	}
 	decided, err := r.cfg.AMC.Authorise(ctx, q)
@@ -299,45 +305,61 @@ func (r *Registrar) reserve(ctx context.Context, g *arp.Grant) (aic.AIC, error) 
 	return "", frame.Errorf(frame.Internal, "no free AIC in %d tries: check the machine's random numbers", reserveTries)
 }
 
-// publish makes the authoritative ACS and commits the entry.
+// publish goes on with the entry that an earlier try has committed, or commits one.
 func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS, id aic.AIC, grant *arp.Grant, issued *arp.Credential) (*arp.Enrolled, error) {
-	now := time.Now()
-	doc, removed, err := acs.Authoritative(draft, id, grant.Skills, now)
-	if err != nil {
-		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
+	if held, ok := r.cfg.Directory.Get(string(id)); ok { // the answer to an earlier try was lost: that registration stands
+		return r.enrolled(ctx, entered{entry: held}, issued)
 	}
-	hash, err := acs.Hash(doc)
+	grant.AIC = string(id)
+	n, err := r.commit(ctx, req, draft, grant, issued.Chain[0], nil)
+	if errors.Is(err, directory.ErrExists) {
+		return nil, frame.Errorf(frame.TokenReplayed, "the agent of this enrolment token has been withdrawn: ask the operator for a new one")
+	}
 	if err != nil {
 		return nil, err
 	}
-	entry := directory.Entry{
-		AIC: string(id), ACS: doc, ACSHash: hash, State: directory.Active, Version: 1,
-		RegisteredAt: now, LastModified: now, ExpiresAt: time.Unix(int64(grant.Exp), 0),
+	return r.enrolled(ctx, n, issued)
+}
+
+// entered is an entry of the directory, and the skills that its draft had beyond it.
+type entered struct {
+	entry   directory.Entry
+	removed []string
+}
+
+// commit makes the authoritative ACS and commits the entry, and with it what with changes.
+func (r *Registrar) commit(ctx context.Context, req *arp.Enrol, draft *acs.ACS, grant *arp.Grant, leaf []byte, with func(directory.Tx) error) (n entered, err error) {
+	doc, removed, err := acs.Authoritative(draft, aic.AIC(grant.AIC), grant.Skills, time.Now())
+	if err != nil {
+		return n, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
+	}
+	entry, err := r.cfg.Directory.Register(ctx, directory.Entry{
+		AIC: grant.AIC, State: directory.Active, ExpiresAt: time.Unix(int64(grant.Exp), 0),
 		Visibility: directory.Visibility(req.Visibility), Allow: req.Allow, Skills: grant.Skills,
 		Provenance: directory.Provenance{
-			SubmittedBy: string(id), CertSHA256: sum(issued.Chain[0]), SPKI: [32]byte(grant.SPKI),
+			SubmittedBy: grant.AIC, CertSHA256: sum(leaf), SPKI: [32]byte(grant.SPKI),
 			Grant: hex.EncodeToString(grant.JTI), Provider: directory.ProviderUnverified,
 		},
+	}, doc, with)
+	if err != nil {
+		return n, fmt.Errorf("commit registration of %s: %w", grant.AIC, err)
 	}
-	if held, ok := r.cfg.Directory.Get(string(id)); ok { // the answer to an earlier try was lost: that registration stands
-		entry, removed = held, nil
-	} else if err := r.cfg.Directory.Register(ctx, entry); errors.Is(err, directory.ErrExists) {
-		return nil, frame.Errorf(frame.TokenReplayed, "the agent of this enrolment token has been withdrawn: ask the operator for a new one")
-	} else if err != nil {
-		return nil, fmt.Errorf("commit registration of %s: %w", id, err)
-	}
+	return entered{entry, removed}, nil
+}
+
+// enrolled records a registration and is the answer to it.
+func (r *Registrar) enrolled(ctx context.Context, n entered, issued *arp.Credential) (*arp.Enrolled, error) {
+	e := n.entry
 	if err := r.cfg.Audit(ctx, KindRegistered, map[string]any{
-		"aic": string(id), "grant": hex.EncodeToString(grant.JTI), "acs": hex.EncodeToString(entry.ACSHash[:]), "version": entry.Version,
+		"aic": e.AIC, "grant": e.Provenance.Grant, "acs": hex.EncodeToString(e.ACSHash[:]), "version": e.Version,
 	}); err != nil {
 		return nil, err
 	}
-	out := &arp.Enrolled{
-		AIC: string(id), Chain: issued.Chain, Bundle: issued.Bundle, ACS: entry.ACS, EntryVersion: entry.Version, Grant: issued.Grant,
+	out := &arp.Enrolled{AIC: e.AIC, Chain: issued.Chain, Bundle: issued.Bundle, ACS: e.ACS, EntryVersion: e.Version, Grant: issued.Grant}
+	for _, s := range e.Skills {
+		out.Caps = append(out.Caps, directory.CapID(e.AIC, s))
 	}
-	for _, s := range entry.Skills {
-		out.Caps = append(out.Caps, directory.CapID(string(id), s))
-	}
-	for _, s := range removed {
+	for _, s := range n.removed {
 		out.Removed = append(out.Removed, arp.Removed{Path: policy.ScopeSkillInvoke + s, Code: frame.ScopeDenied})
 	}
 	return out, nil

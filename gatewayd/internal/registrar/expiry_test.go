@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"agentgw/directory"
+	"agentgw/directory/acs"
 	"agentgw/directory/arp"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -21,14 +22,18 @@ import (
 // oneEntry is a directory of one agent.
 type oneEntry struct{ directory.Entry }
 
-func (d oneEntry) Get(id string) (directory.Entry, bool)         { return d.Entry, id == d.AIC }
-func (oneEntry) Reserve(context.Context, string) error           { return nil }
-func (oneEntry) Register(context.Context, directory.Entry) error { return nil }
-func (oneEntry) Update(context.Context, directory.Entry) error   { return nil }
-func (oneEntry) Withdraw(context.Context, string, string) error  { return nil }
-func (oneEntry) Owe(context.Context, string, string) error       { return nil }
-func (oneEntry) Paid(context.Context, string) error              { return nil }
-func (oneEntry) SetAlive(string, bool)                           {}
+func (d oneEntry) Get(id string) (directory.Entry, bool) { return d.Entry, id == d.AIC }
+func (oneEntry) Reserve(context.Context, string) error   { return nil }
+func (oneEntry) Register(_ context.Context, e directory.Entry, _ *acs.ACS, _ func(directory.Tx) error) (directory.Entry, error) {
+	return e, nil
+}
+func (oneEntry) Update(_ context.Context, e directory.Entry, _ *acs.ACS) (directory.Entry, error) {
+	return e, nil
+}
+func (oneEntry) Withdraw(context.Context, string, string) error { return nil }
+func (oneEntry) Owe(context.Context, string, string) error      { return nil }
+func (oneEntry) Paid(context.Context, string) error             { return nil }
+func (oneEntry) SetAlive(string, bool)                          {}
 
 // An agent that renews in time has its new connection before the old one ends, and keeps it; one that does not is closed a
 // little after its certificate has ended.

@@ -42,7 +42,7 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	case e.Version != m.Expected:
 		return nil, frame.Errorf(frame.State, "the entry of %s is at version %d, not %d: read it and try again", m.AIC, e.Version, m.Expected)
 	}
-	scope, err := r.authoriseAnew(ctx, e, draft, attached.agent.Scope, s.Conn().RemoteAddr().Addr())
+	scope, err := r.authoriseAnew(ctx, e, draft, attached, s.Conn().RemoteAddr().Addr())
 	if err != nil {
 		return nil, err
 	}
@@ -56,16 +56,15 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	if err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
 	}
-	e.ACS, e.Skills, e.Visibility, e.Allow = doc, granted, directory.Visibility(m.Visibility), m.Allow
-	if err := r.cfg.Directory.Update(ctx, e); errors.Is(err, directory.ErrConflict) {
+	e.Skills, e.Visibility, e.Allow = granted, directory.Visibility(m.Visibility), m.Allow
+	if e, err = r.cfg.Directory.Update(ctx, e, doc); errors.Is(err, directory.ErrConflict) {
 		return nil, frame.Errorf(frame.State, "the entry of %s changed at this moment: read it and try again", m.AIC)
 	} else if err != nil {
 		return nil, fmt.Errorf("commit the ACS of %s: %w", m.AIC, err)
 	}
-	e.Version++
-	hash := sum(doc)
-	r.cfg.AuditSoon(KindUpdated, map[string]any{"aic": m.AIC, "version": e.Version, "acs": hex.EncodeToString(hash[:])})
-	out := &arp.ACSState{EntryVersion: e.Version, State: uint8(e.State), ACS: doc}
+	attached.declared.Store(&declared{e.Version, doc.Provider})
+	r.cfg.AuditSoon(KindUpdated, map[string]any{"aic": m.AIC, "version": e.Version, "acs": hex.EncodeToString(e.ACSHash[:])})
+	out := &arp.ACSState{EntryVersion: e.Version, State: uint8(e.State), ACS: e.ACS}
 	for _, id := range granted {
 		out.Caps = append(out.Caps, directory.CapID(m.AIC, id))
 	}
@@ -76,13 +75,13 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 }
 
 // authoriseAnew asks the AMC where an agent's provider is another one than before, and says what the agent may do now.
-func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft *acs.ACS, scope []string, from netip.Addr) ([]string, error) {
-	held, err := acs.Parse(e.ACS)
+func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft *acs.ACS, a *attachment, from netip.Addr) ([]string, error) {
+	held, err := a.provider(e)
 	if err != nil {
 		return nil, err
 	}
-	if held.Provider.Organization == draft.Provider.Organization && held.Provider.CountryCode == draft.Provider.CountryCode {
-		return scope, nil
+	if held.Organization == draft.Provider.Organization && held.CountryCode == draft.Provider.CountryCode {
+		return a.agent.Scope, nil
 	}
 	id := e.ACSHash[:16]
 	decided, err := r.cfg.AMC.Authorise(ctx, &arp.AuthzRequest{
@@ -96,6 +95,25 @@ func (r *Registrar) authoriseAnew(ctx context.Context, e directory.Entry, draft 
 		return nil, err
 	}
 	return grant.Scope, nil
+}
+
+// declared is the provider that an agent has named in a version of its entry.
+type declared struct {
+	version  uint64
+	provider acs.Provider
+}
+
+// provider is the one that an entry names. An agent that updates again and again is asked for the one of its last update each time,
+// which need not be read back from a whole document.
+func (a *attachment) provider(e directory.Entry) (acs.Provider, error) {
+	if d := a.declared.Load(); d != nil && d.version == e.Version {
+		return d.provider, nil
+	}
+	held, err := acs.Parse(e.ACS)
+	if err != nil {
+		return acs.Provider{}, err
+	}
+	return held.Provider, nil
 }
 
 // deregister ends an agent on its own word: its entry first, then its credentials.

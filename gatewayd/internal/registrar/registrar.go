@@ -11,6 +11,7 @@
 package registrar
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -23,6 +24,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"agentgw/directory"
+	"agentgw/directory/acs"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
@@ -37,10 +39,12 @@ type Directory interface {
 	Get(id string) (directory.Entry, bool)
 	// Reserve takes an AIC that nobody has had; directory.ErrExists when somebody had.
 	Reserve(ctx context.Context, id string) error
-	// Register commits an entry; it is durable and visible when it returns.
-	Register(ctx context.Context, e directory.Entry) error
-	// Update commits the next version of an entry; directory.ErrConflict when it is not the one that e was read from.
-	Update(ctx context.Context, e directory.Entry) error
+	// Register commits an entry, with doc as its ACS; it is durable and visible when it returns. It returns what was stored. In the same
+	// commit is what with changes, whose error leaves everything as it was; nil changes nothing.
+	Register(ctx context.Context, e directory.Entry, doc *acs.ACS, with func(directory.Tx) error) (directory.Entry, error)
+	// Update commits the next version of an entry; directory.ErrConflict when it is not the one that e was read from. A doc of nil leaves
+	// the ACS as it is. It returns what was stored.
+	Update(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error)
 	// Withdraw ends an entry on its agent's word; a tombstone stays.
 	Withdraw(ctx context.Context, id, reason string) error
 	// Owe remembers that the AMC must still be told of a withdrawal.
@@ -83,10 +87,10 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Admitter is an AMC in this process, over the same database as the directory: it decides, reserves and issues in one commit. ok is false
-// where the steps are due one by one.
+// Admitter is an AMC in this process, over the same database as the directory: it decides, reserves and issues in the commit that has the
+// entry. ok is false where the steps are due one by one.
 type Admitter interface {
-	Admit(ctx context.Context, q *arp.AuthzRequest, csr []byte, propose amc.Propose) (g *arp.Grant, c *arp.Credential, ok bool, err error)
+	Admit(ctx context.Context, q *arp.AuthzRequest, csr *x509.CertificateRequest, propose amc.Propose, enter amc.Enter) (c *arp.Credential, ok bool, err error)
 }
 
 // Gateways is the AMC as gateways on other hosts see it.
@@ -161,11 +165,15 @@ func (r *Registrar) Face() endpoint.Face {
 // verify admits agents of the own domain that have a live entry here, and strangers with a certificate over their own key,
 // who may only enrol.
 func (r *Registrar) verify(cs tls.ConnectionState) error {
-	if identity.IsSelfSigned(cs.PeerCertificates) {
+	if chain := cs.PeerCertificates; identity.IsSelfSigned(chain) && namesItself(chain[0]) {
 		return nil
 	}
 	return r.cfg.Trust.Verify(x509.ExtKeyUsageClientAuth, r.role)(cs)
 }
+
+// namesItself says whether a certificate has itself as its issuer. Behind the handshake that is a stranger, whose signature need not be
+// verified again: an agent's has an issuer, and one that had none would have the rights of a stranger.
+func namesItself(leaf *x509.Certificate) bool { return bytes.Equal(leaf.RawIssuer, leaf.RawSubject) }
 
 func (r *Registrar) role(p identity.Peer) error {
 	if p.Domain != r.cfg.Domain {
@@ -196,12 +204,12 @@ func (r *Registrar) isMember(b *identity.Accepted, id aic.AIC) bool {
 }
 
 func (r *Registrar) serve(ctx context.Context, c *endpoint.Conn) {
-	leaf := []*x509.Certificate{c.PeerLeaf()}
-	if identity.IsSelfSigned(leaf) {
+	leaf := c.PeerLeaf()
+	if namesItself(leaf) {
 		r.serveStranger(ctx, c)
 		return
 	}
-	id, err := identity.AICOf(leaf[0])
+	id, err := identity.AICOf(leaf)
 	if err != nil { // the handshake verified it
 		return
 	}

@@ -125,7 +125,7 @@ func (r *Registrar) noteRenewal(ctx context.Context, e directory.Entry, proved, 
 		if grantErr == nil {
 			e.Provenance.Grant, e.ExpiresAt = hex.EncodeToString(grant.JTI), time.Unix(int64(grant.Exp), 0)
 		}
-		err := r.cfg.Directory.Update(context.WithoutCancel(ctx), e)
+		_, err := r.cfg.Directory.Update(context.WithoutCancel(ctx), e, nil)
 		if !errors.Is(err, directory.ErrConflict) {
 			return err
 		}

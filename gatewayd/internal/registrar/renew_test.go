@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"agentgw/directory"
+	"agentgw/directory/acs"
 	"agentgw/directory/arp"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/frame"
@@ -22,17 +23,17 @@ type busy struct {
 
 func (b *busy) Get(string) (directory.Entry, bool) { return b.e, true }
 
-func (b *busy) Update(_ context.Context, e directory.Entry) error {
+func (b *busy) Update(_ context.Context, e directory.Entry, _ *acs.ACS) (directory.Entry, error) {
 	if b.between != nil {
 		b.between(&b.e)
 		b.between, b.e.Version = nil, b.e.Version+1
 	}
 	if e.Version != b.e.Version {
-		return directory.ErrConflict
+		return e, directory.ErrConflict
 	}
 	e.Version++
 	b.e = e
-	return nil
+	return e, nil
 }
 
 type issuer struct{ amc.Center }
