@@ -73,11 +73,22 @@ func myriad(part, whole float64) uint16 {
 	return uint16(math.Round(fullMyriad * min(part/whole, 1)))
 }
 
-func (r *ranking) confidence(h *hit) uint16 {
+func (r *ranking) confidence(d doc) uint16 {
 	if r.Text == "" || len(r.Caps) > 0 {
 		return fullMyriad
 	}
-	return myriad(h.conf, r.total)
+	sum := 0.
+	for _, t := range r.terms {
+		if p, ok := at(d.part.terms[t.text], d.id); ok {
+			sum += t.bg * saturate(int(p.weight), d.document().length)
+		}
+	}
+	for _, t := range r.pairs {
+		if _, ok := at(d.part.pairs[t.text], d.id); ok {
+			sum += r.pairFactor * t.bg
+		}
+	}
+	return myriad(sum, r.total)
 }
 
 // SkillText is the public text of one capability, as a result of another gateway carries it.

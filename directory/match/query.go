@@ -35,19 +35,36 @@ type Query struct {
 // Prepared is a query with what is computed of it once. It does not change, and any number of goroutines may use it.
 type Prepared struct {
 	Query
-	tags         []string
+	tags       []string
+	total      float64 // background idf of the terms
+	pairFactor float64
+	idents     []string
+	step              // the whole request
+	steps      []step // of a request that asks for several things
+}
+
+// step is a request's text, or the part of it that asks for one thing, as it is compared.
+type step struct {
 	terms, pairs []queryTerm
-	total        float64 // background idf of the terms
-	pairFactor   float64
+	embedding    vector
+}
+
+func readStep(list []string) step {
+	s := step{terms: readTerms(list, Background), embedding: embedQuery(list)}
+	s.pairs = readPairs(list, s.terms)
+	return s
 }
 
 // Prepare reads a query, whose lists must not change while the result is in use.
 func Prepare(q Query) *Prepared {
 	list := queryTerms(q.Text)
 	q.Text = strings.TrimSpace(q.Text)
-	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), terms: readTerms(list, Background)}
-	p.pairs = readPairs(list, p.terms)
+	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(list)}
+	for _, s := range steps(q.Text) {
+		p.steps = append(p.steps, readStep(s))
+	}
 	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
+	p.idents = identifiers(q.Text)
 	return p
 }
 

@@ -14,6 +14,7 @@ const (
 	weightDescription = 10
 	weightTags        = 10
 	weightExamples    = 5
+	weightParameters  = 5
 	weightAgentName   = 10
 	weightAgentText   = 3
 )
@@ -25,9 +26,10 @@ const (
 	fieldTags
 	fieldExamples
 	fieldAgent
+	fieldParameters
 )
 
-var fieldNames = [...]string{"name", "description", "tags", "examples", "agent"}
+var fieldNames = [...]string{"name", "description", "tags", "examples", "agent", "parameters"}
 
 // posting is one term in one document: its weighted frequency in tenths and the fields that have it.
 type posting struct {
@@ -51,6 +53,8 @@ type segment struct {
 	idents map[string][]uint32  // raw names and skill ids, lower case
 	byAIC  map[string][]uint32
 	byCap  map[string]uint32
+	vecs   []int8    // embeddings, one behind the other
+	scales []float32 // of each
 }
 
 func newSegment() *segment {
@@ -74,6 +78,7 @@ func eachField(c *directory.Capability, read func(terms []string, weight int, fi
 	for _, e := range c.Examples {
 		read(Terms(e), weightExamples, fieldExamples)
 	}
+	read(Terms(c.Parameters), weightParameters, fieldParameters)
 	read(distinct(Terms(c.AgentName)), weightAgentName, fieldAgent)
 	read(Terms(c.AgentDescription), weightAgentText, fieldAgent)
 }
@@ -126,6 +131,9 @@ func (s *segment) add(c directory.Capability) {
 	}
 	d.bigrams = max(d.bigrams, 1) // one dummy, so that no length is 0
 	s.docs = append(s.docs, d)
+	var scale float32
+	s.vecs, scale = quantise(s.vecs, embedCapability(&c))
+	s.scales = append(s.scales, scale)
 	s.index(id)
 }
 
@@ -139,6 +147,12 @@ func (s *segment) index(id uint32) {
 	}
 	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
 	s.byCap[c.CapID] = id
+}
+
+// vec is a document's embedding.
+func (s *segment) vec(id uint32) []int8 {
+	dim := len(s.vecs) / len(s.docs)
+	return s.vecs[int(id)*dim : (int(id)+1)*dim]
 }
 
 // part is a segment as one view sees it: some of its documents are gone. Parts are immutable; a removal makes a new one.
@@ -208,6 +222,8 @@ func merge(parts ...*part) *segment {
 			if !p.isDead(uint32(id)) {
 				moved[id] = uint32(len(s.docs))
 				s.docs = append(s.docs, p.docs[id])
+				s.vecs = append(s.vecs, p.vec(uint32(id))...)
+				s.scales = append(s.scales, p.scales[id])
 				s.index(moved[id])
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // Bounds on what is read of a request (MATCHING, section 2).
 const (
 	MaxQueryChars = 1024
-	MaxQueryTerms = 40
+	MaxQueryTerms = 96
 )
 
 // Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
