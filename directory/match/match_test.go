@@ -113,7 +113,11 @@ func TestConfidenceFormula(t *testing.T) {
 	bgRain, bgFire := Background("rain"), Background("fire")
 	length := 3*10 + 1*10. // name of one word, description of one word
 	sat := 10 / (10 + 10*(.5+.5*length/250))
-	want := uint16(math.Round(10_000 * bgRain * sat / (bgRain + bgFire)))
+	words := bgRain * sat / (bgRain + bgFire)
+	v, scale := quantise(nil, embedCapability(&directory.Capability{Name: "Clouds", Description: "rain"}))
+	q := embedQuery([]string{"rain", "fire"})
+	cosine := float64(float32(dot(v, q.v)) * scale * q.scale)
+	want := uint16(math.Round(10_000 / (1 + math.Exp(7.5-8*(words+cosine)))))
 	if got := ScoreText(Query{Text: "rain fire"}, SkillText{Name: "Clouds", Description: "rain"}); got != want {
 		t.Errorf("confidence %d, by hand %d", got, want)
 	}
@@ -157,7 +161,7 @@ func TestFilters(t *testing.T) {
 		"two tags":                           {Query{Tags: []string{"health", "pharmacy"}}, []string{"pharmacy.sell"}},
 		"capability alone":                   {Query{Caps: []string{hotel.CapID}}, []string{"travel.hotel.book"}},
 		"capability, text that does not fit": {Query{Text: "rain", Caps: []string{hotel.CapID}}, []string{"travel.hotel.book"}},
-		"excluded":                           {Query{Text: "book", Exclude: []string{hotel.AIC}}, nil},
+		"excluded":                           {Query{Text: "book", Exclude: []string{hotel.AIC}, MinScore: 200}, nil},
 		"accept":                             {Query{Text: "book", Accept: func(c *directory.Capability) bool { return strings.Contains(c.SkillID, "hotel") }}, []string{"travel.hotel.book"}},
 		"media type not taken":               {Query{Text: "book", In: []string{"image/png"}}, nil},
 		"media type not given":               {Query{Text: "book", Out: []string{"image/png"}}, nil},
@@ -217,8 +221,8 @@ func TestEvidence(t *testing.T) {
 	if e.Text <= 0 || e.Bigram <= 0 || e.Coverage != 10_000 || !slices.Equal(e.Structured, []string{"tag health"}) {
 		t.Errorf("evidence %+v", e)
 	}
-	if sum := e.Text + e.Bigram; math.Abs(sum-got[0].Score) > 1e-9 {
-		t.Errorf("components make %f, the score is %f", sum, got[0].Score)
+	if e.Cosine < .5 || e.Cosine > 1 || got[0].Score < 1 {
+		t.Errorf("cosine %f, %f deviations above the mean", e.Cosine, got[0].Score)
 	}
 }
 
@@ -366,5 +370,28 @@ func BenchmarkPut4k(b *testing.B) {
 		for i := range caps {
 			x.Put(caps[i].AIC, caps[i:i+1])
 		}
+	}
+}
+
+func TestTypingErrorsAreForgiven(t *testing.T) {
+	x := index(town())
+	for query, want := range map[string]string{
+		"wether forcast":           "weather.forecast",
+		"hottel bookking":          "travel.hotel.book",
+		"extract invoise totalls":  "finance.invoice.extract",
+		"diagnossis of a diseasee": "clinic.diagnose",
+	} {
+		got := x.Resolve(Query{Text: query})
+		if len(got) == 0 || got[0].SkillID != want {
+			t.Errorf("%q: %v, want %s first", query, skills(got), want)
+			continue
+		}
+		c := got[0].Capability
+		if s := ScoreText(Query{Text: query}, SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags}); s != got[0].Confidence || s == 0 {
+			t.Errorf("%q: confidence %d at home, %d abroad", query, got[0].Confidence, s)
+		}
+	}
+	if got := x.Resolve(Query{Text: "xqzzkw"}); len(got) != 0 {
+		t.Errorf("nonsense finds %v", skills(got))
 	}
 }

@@ -39,8 +39,9 @@ type Prepared struct {
 	total      float64 // background idf of the terms
 	pairFactor float64
 	idents     []string
-	step              // the whole request
-	steps      []step // of a request that asks for several things
+	unknown    []queryTerm // words that may be typing errors
+	step                   // the whole request
+	steps      []step      // of a request that asks for several things
 }
 
 // step is a request's text, or the part of it that asks for one thing, as it is compared.
@@ -50,6 +51,9 @@ type step struct {
 }
 
 func readStep(list []string) step {
+	if len(list) == 0 {
+		return step{}
+	}
 	s := step{terms: readTerms(list, Background), embedding: embedQuery(list)}
 	s.pairs = readPairs(list, s.terms)
 	return s
@@ -65,6 +69,11 @@ func Prepare(q Query) *Prepared {
 	}
 	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
 	p.idents = identifiers(q.Text)
+	for _, t := range p.terms {
+		if len(p.unknown) < maxTypos && unknownWord(t.text) {
+			p.unknown = append(p.unknown, t)
+		}
+	}
 	return p
 }
 

@@ -56,10 +56,11 @@ func (x *Index) ResolvePrepared(p *Prepared) []directory.Candidate {
 		return nil
 	}
 	v := x.view()
-	r := &ranking{view: v, Prepared: p, scratch: x.takeScratch(v.docs)}
-	defer x.giveBack(r.scratch)
+	r := &ranking{view: v, Prepared: p}
 	r.average, r.averagePairs = float64(r.length)/10/float64(max(r.live, 1)), float64(r.bigrams)/float64(max(r.live, 1))
 	if r.Text != "" {
+		r.scratch = x.takeScratch(v.docs)
+		defer x.giveBack(r.scratch)
 		r.scoreSteps()
 	}
 	return r.take()
@@ -69,21 +70,30 @@ func (x *Index) ResolvePrepared(p *Prepared) []directory.Candidate {
 // request: what another sentence says of the circumstances would be lost (by 5 points of nDCG on StableToolBench G1, where the share
 // costs nothing; Seal-Tools dev gains 1).
 func (r *ranking) scoreSteps() {
-	for _, s := range r.steps {
-		r.score(&s)
-		r.fuse(func(best *float64, z float64) { *best = max(*best, z) })
-		clear(r.lex)
+	for i := range r.steps {
+		r.score(&r.steps[i])
+		f := r.fusion()
+		for at := range r.rank {
+			if z := f.of(r, at); i == 0 || z > r.rank[at] {
+				r.rank[at] = z
+			}
+		}
 	}
 	r.score(&r.step)
 	r.scoreIdentifiers()
-	if len(r.steps) == 0 {
-		r.fuse(func(rank *float64, z float64) { *rank = z })
-	} else {
-		r.fuse(func(rank *float64, z float64) { *rank = z + stepShare**rank })
+	r.scoreTypos()
+	f, several := r.fusion(), len(r.steps) > 0
+	for at := range r.rank {
+		z := f.of(r, at)
+		if several {
+			z += stepShare * r.rank[at]
+		}
+		r.rank[at] = z
 	}
 }
 
 func (r *ranking) score(s *step) {
+	clear(r.lex)
 	r.scoreTerms(s)
 	r.scorePairs(s)
 	r.scoreDense(s)
@@ -190,23 +200,33 @@ func (r *ranking) scoreDense(s *step) {
 	}
 }
 
-// fuse makes one score of both lists: each in standard deviations from its mean over all living documents. What a filter holds back
+// fusion makes one score of both lists: each in standard deviations from its mean over all living documents. What a filter holds back
 // counts in mean and deviation too: they are the directory's, the same for every asker.
-func (r *ranking) fuse(into func(rank *float64, z float64)) {
-	lex, cos := spread{unit: lexUnit}, spread{unit: cosUnit}
+type fusion struct{ lex, cos, mean float64 }
+
+func (r *ranking) fusion() fusion {
+	var lex, cos spread
 	for i, p := range r.parts {
+		l, c := r.lex[r.first[i]:], r.cos[r.first[i]:]
 		for id := range p.docs {
-			if !p.isDead(uint32(id)) {
-				lex.add(r.lex[r.first[i]+id])
-				cos.add(float64(r.cos[r.first[i]+id]))
+			if p.dead == nil || !p.isDead(uint32(id)) {
+				lex.add(l[id])
+				cos.add(float64(c[id]) * cosUnits)
 			}
 		}
 	}
 	lm, ld := lex.meanAndDeviation()
 	cm, cd := cos.meanAndDeviation()
-	for i := range r.rank {
-		into(&r.rank[i], lexShare*(r.lex[i]-lm)/ld+(1-lexShare)*(float64(r.cos[i])-cm)/cd)
-	}
+	f := fusion{lex: lexShare / ld, cos: (1 - lexShare) * cosUnits / cd}
+	f.mean = lexShare*lm/ld + (1-lexShare)*cm/cd
+	return f
+}
+
+// cosUnits brings cosines to the size of the other scores, for the whole numbers that are summed.
+const cosUnits = 16
+
+func (f fusion) of(r *ranking, at int) float64 {
+	return f.lex*r.lex[at] + f.cos*float64(r.cos[at]) - f.mean
 }
 
 // take walks the documents from the best one down, past those that a filter or a limit holds back, until there are enough.
@@ -364,7 +384,10 @@ func (r *ranking) candidate(d doc, confidence uint16) directory.Candidate {
 		out.Score = r.rank[d.at]
 	}
 	e := &out.Evidence
-	e.Matched, e.Structured, e.Cosine = r.matched(d), r.structured(d.document()), float64(r.cos[d.at])
+	e.Matched, e.Structured = r.matched(d), r.structured(d.document())
+	if r.Text != "" {
+		e.Cosine = float64(r.cos[d.at])
+	}
 	found := 0.
 	for _, t := range r.terms {
 		if p, ok := at(d.part.terms[t.text], d.id); ok {

@@ -9,17 +9,12 @@ type scratch struct {
 	rank []float64 // fused
 }
 
-// sized gives room for so many documents, all zero.
+// sized gives room for so many documents; what is in it is left from before.
 func (s *scratch) sized(docs int) {
 	if cap(s.lex) < docs {
 		s.lex, s.cos, s.rank = make([]float64, docs), make([]float32, docs), make([]float64, docs)
 	}
 	s.lex, s.cos, s.rank = s.lex[:docs], s.cos[:docs], s.rank[:docs]
-	clear(s.lex)
-	clear(s.cos)
-	for i := range s.rank {
-		s.rank[i] = math.Inf(-1)
-	}
 }
 
 // takeScratch is memory for one request. More readers at a time than the index keeps scratches for make their own.
@@ -46,13 +41,14 @@ func (x *Index) giveBack(s *scratch) {
 
 // spread is mean and standard deviation of a list of scores. It sums whole numbers, so that the order of the documents, which is
 // that of their arrival, changes nothing.
-type spread struct {
-	unit         float64
-	n, sum, sums int64
-}
+type spread struct{ n, sum, sums int64 }
 
+// unit of the sums: the squares of a million scores of 1,000 stay below 2^63.
+const unit = 1 << 10
+
+// add takes a score above -1,000.
 func (s *spread) add(v float64) {
-	i := int64(math.Round(v * s.unit))
+	i := int64(v*unit+(1000*unit+.5)) - 1000*unit // rounded
 	s.n++
 	s.sum += i
 	s.sums += i * i
@@ -63,11 +59,5 @@ const leastDeviation = 1e-9
 func (s *spread) meanAndDeviation() (mean, deviation float64) {
 	n := float64(max(s.n, 1))
 	m := float64(s.sum) / n
-	return m / s.unit, max(math.Sqrt(max(float64(s.sums)/n-m*m, 0))/s.unit, leastDeviation)
+	return m / unit, max(math.Sqrt(max(float64(s.sums)/n-m*m, 0))/unit, leastDeviation)
 }
-
-// Units of the spreads: a million documents' squares stay below 2^63.
-const (
-	lexUnit = 1 << 10
-	cosUnit = 1 << 14
-)

@@ -55,6 +55,7 @@ type segment struct {
 	byCap  map[string]uint32
 	vecs   []int8    // embeddings, one behind the other
 	scales []float32 // of each
+	grams  lazyGrams
 }
 
 func newSegment() *segment {
