@@ -8,6 +8,7 @@ type Capability struct {
 	Name        string
 	Description string
 	Tags        []string
+	Classes     []string // of the taxonomy, paths
 	Examples    []string
 	Parameters  string   // what the skill takes, in words; "" if it does not say
 	In, Out     []string // MIME types taken and given; the skill's own, else the agent's defaults

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentgw/directory"
+	"agentgw/directory/taxonomy"
 )
 
 // Confidence is relevance from the request's side, and the same number in every directory: the chance that the capability answers
@@ -95,7 +96,7 @@ func myriad(part, whole float64) uint16 { return uint16(math.Round(fullMyriad * 
 
 func (r *ranking) confidence(d doc) uint16 {
 	if r.Text == "" || len(r.Caps) > 0 {
-		return fullMyriad
+		return r.judged(&d.document().cap, fullMyriad)
 	}
 	sum := 0.
 	for _, t := range r.terms {
@@ -113,7 +114,19 @@ func (r *ranking) confidence(d doc) uint16 {
 	if v := r.embedding; v.scale > 0 { // the cosine in hand may be a step's
 		cos = float64(float32(dot(v.v, d.part.vec(d.id))) * v.scale * d.part.scales[d.id])
 	}
-	return calibrated(share(sum, r.total), cos)
+	return r.judged(&d.document().cap, calibrated(share(sum, r.total), cos))
+}
+
+// judged takes the classes of a request into account: they count as much as its text, and alone where it has none.
+func (p *Prepared) judged(c *directory.Capability, text uint16) uint16 {
+	if len(p.classes) == 0 || len(p.Caps) > 0 {
+		return text
+	}
+	filed := p.fitOfClasses(c) * fullMyriad
+	if p.Text == "" {
+		return uint16(math.Round(filed))
+	}
+	return uint16(math.Round((filed + float64(text)) / 2))
 }
 
 // SkillText is the public text of one capability, as a result of another gateway carries it.
@@ -136,10 +149,11 @@ func (p *Prepared) ScoreText(s SkillText) uint16 {
 	if named && !slices.Contains(p.Caps, s.CapID) || !p.suits(&c) || len(p.tags) > 0 && !hasTags(normaliseTags(s.Tags), p.tags) {
 		return 0
 	}
+	c.Classes = taxonomy.OfTags(s.Tags)
 	if named || p.Text == "" {
-		return fullMyriad
+		return p.judged(&c, fullMyriad)
 	}
-	return p.textConfidence(&c)
+	return p.judged(&c, p.textConfidence(&c))
 }
 
 func (p *Prepared) textConfidence(c *directory.Capability) uint16 {

@@ -395,3 +395,37 @@ func TestTypingErrorsAreForgiven(t *testing.T) {
 		t.Errorf("nonsense finds %v", skills(got))
 	}
 }
+
+func TestClasses(t *testing.T) {
+	caps := town()
+	caps[0].Classes = []string{"health/pharmacy/sale"}
+	caps[1].Classes = []string{"health/pharmacy"}
+	caps[4].Classes = []string{"geo/weather"}
+	x := index(caps)
+	for name, c := range map[string]struct {
+		q     Query
+		want  []string
+		score []uint16
+	}{
+		"the class and what is below it": {Query{Classes: []string{"health/pharmacy"}}, []string{"pharmacy.sell", "clinic.diagnose"}, []uint16{10_000, 10_000}},
+		"the class, then the one above":  {Query{Classes: []string{"Health/Pharmacy/Sale"}}, []string{"pharmacy.sell", "clinic.diagnose"}, []uint16{10_000, 5000}},
+		"two classes":                    {Query{Classes: []string{"geo/weather", "health"}}, []string{"pharmacy.sell", "clinic.diagnose", "weather.forecast"}, []uint16{5000, 5000, 5000}},
+		"one beside":                     {Query{Classes: []string{"health/clinic"}}, nil, nil},
+		"with a tag":                     {Query{Classes: []string{"health"}, Tags: []string{"pharmacy"}}, []string{"pharmacy.sell"}, []uint16{10_000}},
+	} {
+		got := x.Resolve(c.q)
+		if !slices.Equal(skills(got), c.want) {
+			t.Errorf("%s: %v, want %v", name, skills(got), c.want)
+			continue
+		}
+		for i := range got {
+			if got[i].Confidence != c.score[i] {
+				t.Errorf("%s: %s has %d, want %d", name, got[i].SkillID, got[i].Confidence, c.score[i])
+			}
+		}
+	}
+	got := x.Resolve(Query{Text: "sells medicine for a disease", Classes: []string{"geo/weather"}})
+	if len(got) < 2 || got[0].SkillID != "weather.forecast" || !slices.Contains(got[0].Evidence.Structured, "class geo/weather (1)") {
+		t.Errorf("text and class: %v, %v", skills(got), got[0].Evidence)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"agentgw/directory"
+	"agentgw/directory/taxonomy"
 )
 
 // Limits on one list of candidates (MATCHING, section 2).
@@ -20,9 +21,11 @@ const (
 type Query struct {
 	Text string
 	Caps []string // only these Capability Identifiers
-	Tags []string // each must be among the capability's tags, compared without case
-	In   []string // media types that the asker can send: one must be taken, unless the capability names none
-	Out  []string // media types that the asker accepts: one must be given, unless the capability names none
+	// Classes of the taxonomy, by id or path: what fits them ranks before what does not, and without a text it must fit one.
+	Classes []string
+	Tags    []string // each must be among the capability's tags, compared without case
+	In      []string // media types that the asker can send: one must be taken, unless the capability names none
+	Out     []string // media types that the asker accepts: one must be given, unless the capability names none
 
 	MinScore uint16   // least confidence, per ten thousand
 	Exclude  []string // AICs
@@ -36,7 +39,8 @@ type Query struct {
 type Prepared struct {
 	Query
 	tags       []string
-	total      float64 // background idf of the terms
+	classes    []string // paths
+	total      float64  // background idf of the terms
 	pairFactor float64
 	idents     []string
 	unknown    []queryTerm // words that may be typing errors
@@ -68,6 +72,10 @@ func Prepare(q Query) *Prepared {
 		p.steps = append(p.steps, readStep(s))
 	}
 	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
+	for _, c := range q.Classes {
+		p.classes = append(p.classes, taxonomy.Path(c))
+	}
+	p.classes = distinct(p.classes)
 	p.idents = identifiers(q.Text)
 	for _, t := range p.terms {
 		if len(p.unknown) < maxTypos && unknownWord(t.text) {

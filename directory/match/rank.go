@@ -19,7 +19,7 @@ const (
 
 	stepShare = .25 // of what the best step of a request adds
 	lexShare  = .5  // of the fused score; the rest is the dense part's
-	leastLike = .15 // cosine from which a capability that shares no term with the request is a candidate at all
+	leastLike = .3 // cosine from which a capability that shares no term with the request is a candidate at all
 )
 
 // queryTerm is one distinct term of a request.
@@ -52,7 +52,7 @@ func (x *Index) Resolve(q Query) []directory.Candidate { return x.ResolvePrepare
 
 // ResolvePrepared is [Index.Resolve] of a query that was prepared.
 func (x *Index) ResolvePrepared(p *Prepared) []directory.Candidate {
-	if p.Text == "" && len(p.Caps)+len(p.tags) == 0 {
+	if p.Text == "" && len(p.Caps)+len(p.tags)+len(p.classes) == 0 {
 		return nil
 	}
 	v := x.view()
@@ -63,6 +63,7 @@ func (x *Index) ResolvePrepared(p *Prepared) []directory.Candidate {
 		defer x.giveBack(r.scratch)
 		r.scoreSteps()
 	}
+	r.scoreClasses()
 	return r.take()
 }
 
@@ -103,7 +104,8 @@ type ranking struct {
 	*view
 	*Prepared
 	*scratch
-	average, averagePairs float64 // lengths
+	average, averagePairs float64         // lengths
+	filed                 map[int]float64 // how well a document fits the classes asked for, where it does
 }
 
 // doc is a document's place in a view.
@@ -303,6 +305,8 @@ func (r *ranking) compare(x, y doc) int {
 		if c := cmp.Compare(r.rank[y.at], r.rank[x.at]); c != 0 {
 			return c
 		}
+	} else if c := cmp.Compare(r.filed[y.at], r.filed[x.at]); c != 0 {
+		return c
 	}
 	return strings.Compare(x.document().cap.CapID, y.document().cap.CapID)
 }
@@ -316,7 +320,7 @@ func (r *ranking) best(many int) []doc {
 		first := r.first[i]
 		for id := range p.docs {
 			d := doc{p, uint32(id), first + id}
-			if r.Text != "" && r.lex[d.at] == 0 && r.cos[d.at] < leastLike || p.isDead(d.id) {
+			if p.isDead(d.id) || !r.related(d.at) {
 				continue
 			}
 			h.offer(d, many)
@@ -324,6 +328,14 @@ func (r *ranking) best(many int) []doc {
 	}
 	r.sort(h.docs)
 	return h.docs
+}
+
+// related says whether a document has anything in common with the request, tags apart.
+func (r *ranking) related(at int) bool {
+	if r.Text == "" {
+		return len(r.classes) == 0 || r.filed[at] > 0
+	}
+	return r.lex[at] != 0 || r.cos[at] >= leastLike || r.filed[at] > 0
 }
 
 // worst is a heap with the worst of the best so far on top.
@@ -442,6 +454,7 @@ func (r *ranking) structured(d *document) []string {
 	if slices.Contains(r.Caps, d.cap.CapID) {
 		out = append(out, "capability "+d.cap.CapID)
 	}
+	out = append(out, r.evidenceOfClasses(&d.cap)...)
 	for _, t := range r.tags {
 		out = append(out, "tag "+t)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentgw/directory"
+	"agentgw/directory/taxonomy"
 )
 
 // Field weights of BM25F, in tenths so that lengths are whole numbers and their sums do not depend on the order of changes.
@@ -51,6 +52,7 @@ type segment struct {
 	terms  map[string][]posting
 	pairs  map[string][]posting // weight counts the pair
 	idents map[string][]uint32  // raw names and skill ids, lower case
+	under  map[string][]uint32  // documents of a class and of those below it
 	byAIC  map[string][]uint32
 	byCap  map[string]uint32
 	vecs   []int8    // embeddings, one behind the other
@@ -59,7 +61,7 @@ type segment struct {
 }
 
 func newSegment() *segment {
-	return &segment{terms: map[string][]posting{}, pairs: map[string][]posting{}, idents: map[string][]uint32{},
+	return &segment{terms: map[string][]posting{}, pairs: map[string][]posting{}, idents: map[string][]uint32{}, under: map[string][]uint32{},
 		byAIC: map[string][]uint32{}, byCap: map[string]uint32{}}
 }
 
@@ -145,6 +147,13 @@ func (s *segment) index(id uint32) {
 		if raw != "" && len(raw) <= 128 && !strings.ContainsAny(raw, " \t\n") {
 			s.idents[raw] = append(s.idents[raw], id)
 		}
+	}
+	var under []string
+	for _, class := range c.Classes {
+		under = append(under, taxonomy.Ancestors(class)...)
+	}
+	for _, class := range distinct(under) {
+		s.under[class] = append(s.under[class], id)
 	}
 	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
 	s.byCap[c.CapID] = id

@@ -41,7 +41,7 @@ func register(t *testing.T, r *Registry, n int, name string) directory.Entry {
 }
 
 func ask(text string) Request {
-	return Request{Query: match.Query{Text: text}, Asker: "home.example", Home: true}
+	return Request{Query: match.Query{Text: text, MinScore: 1000}, Asker: "home.example", Home: true}
 }
 
 func found(r *Registry, q Request) []string {

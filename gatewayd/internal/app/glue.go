@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"agentgw/directory"
@@ -83,7 +82,7 @@ func (g glue) Score(q semreq.Query, r *semreq.Result) uint16 {
 }
 
 func matchQuery(q semreq.Query) match.Query {
-	return match.Query{Text: q.Text, Caps: q.Caps, Tags: slices.Concat(q.Tags, q.Classes), In: q.In, Out: q.Out}
+	return match.Query{Text: q.Text, Caps: q.Caps, Classes: q.Classes, Tags: q.Tags, In: q.In, Out: q.Out}
 }
 
 // sessions is the attached agents as the relay sees them.

@@ -234,7 +234,7 @@ func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
 		}
 		for _, c := range l.Capabilities {
 			caps = append(caps, digest.Capability{
-				Tags: c.Tags, Terms: match.CapabilityTerms(c), In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow,
+				Classes: c.Classes, Tags: c.Tags, Terms: match.CapabilityTerms(c), In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow,
 			})
 		}
 	}
