@@ -31,6 +31,8 @@ type Query struct {
 	Exclude  []string // AICs
 	Limit    int      // candidates wanted; 0 is DefaultLimit
 	PerAIC   int      // capabilities of one AIC in the list; 0 is PerAIC
+	// All asks for everything that passes the filters where the request names neither a text nor capabilities, tags or classes.
+	All bool
 	// Accept is the owner's own filter (state, visibility, liveness); nil accepts all. It must be fast and must not call the index.
 	Accept func(*directory.Capability) bool
 }

@@ -19,7 +19,7 @@ const (
 
 	stepShare = .25 // of what the best step of a request adds
 	lexShare  = .5  // of the fused score; the rest is the dense part's
-	leastLike = .3 // cosine from which a capability that shares no term with the request is a candidate at all
+	leastLike = .3  // cosine from which a capability that shares no term with the request is a candidate at all
 )
 
 // queryTerm is one distinct term of a request.
@@ -52,7 +52,7 @@ func (x *Index) Resolve(q Query) []directory.Candidate { return x.ResolvePrepare
 
 // ResolvePrepared is [Index.Resolve] of a query that was prepared.
 func (x *Index) ResolvePrepared(p *Prepared) []directory.Candidate {
-	if p.Text == "" && len(p.Caps)+len(p.tags)+len(p.classes) == 0 {
+	if p.Text == "" && len(p.Caps)+len(p.tags)+len(p.classes) == 0 && !p.All {
 		return nil
 	}
 	v := x.view()

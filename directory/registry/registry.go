@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"agentgw/directory"
 	"agentgw/directory/acs"
+	"agentgw/directory/filter"
 	"agentgw/directory/match"
 )
 
@@ -137,25 +139,54 @@ func (r *Registry) Alive(aic string) bool {
 // Request is a semantic request to this directory.
 type Request struct {
 	match.Query
-	Asker          string // domain that asks, for the allow lists
-	Home           bool   // the asker is of this domain
-	IncludeOffline bool   // also agents that are not attached
+	Asker          string         // domain that asks, for the allow lists
+	Home           bool           // the asker is of this domain
+	IncludeOffline bool           // also agents that are not attached
+	Filter         *filter.Filter // nil passes all
 }
+
+// maxFiltered is how many agents' specifications one request's filter reads: each is parsed anew. The best ones come first.
+const maxFiltered = 4096
 
 // Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by
 // nobody here.
 func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
-	own := q.Accept
+	own, passes := q.Accept, filtered(q.Filter)
 	q.Accept = func(c *directory.Capability) bool {
 		rec := r.record(c.AIC)
 		return rec != nil && rec.entry.Offered(now) && rec.entry.VisibleTo(q.Asker, q.Home) &&
-			(q.IncludeOffline || rec.live.alive.Load()) && (own == nil || own(c))
+			(q.IncludeOffline || rec.live.alive.Load()) && (own == nil || own(c)) && passes(rec, c)
 	}
 	list := r.index.Resolve(q.Query)
 	for i := range list {
 		list[i].Offline = !r.Alive(list[i].AIC)
 	}
 	return list
+}
+
+// filtered judges one capability after another by a filter, as far as its budget goes.
+func filtered(f *filter.Filter) func(*record, *directory.Capability) bool {
+	if f == nil {
+		return func(*record, *directory.Capability) bool { return true }
+	}
+	left := maxFiltered
+	return func(rec *record, c *directory.Capability) bool {
+		if left--; left < 0 {
+			return false
+		}
+		doc, err := acs.Parse(rec.entry.ACS)
+		if err != nil { // the directory wrote it
+			return false
+		}
+		members := maps.Clone(doc.Members())
+		if skills, ok := members["skills"].([]any); ok {
+			members["skills"] = slices.DeleteFunc(slices.Clone(skills), func(s any) bool {
+				m, ok := s.(map[string]any)
+				return !ok || m["id"] != c.SkillID
+			})
+		}
+		return f.Match(members)
+	}
 }
 
 // Register stores a new entry: version 1, registered and modified now, its hash computed here. The ACS must name the entry's

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"agentgw/directory"
+	"agentgw/directory/filter"
 	"agentgw/directory/match"
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
@@ -72,7 +73,14 @@ func (g glue) Match(q semreq.Query, c semreq.Constraints, asker relay.Asker, wan
 	mq := matchQuery(q)
 	mq.MinScore, mq.Limit = minScore, want
 	mq.Exclude = append([]string{asker.AIC}, c.Exclude...) // nobody is told to ask itself
-	return g.Resolve(registry.Request{Query: mq, Asker: asker.Domain, Home: asker.Home}, now())
+	var f *filter.Filter
+	if len(q.Filter) > 0 {
+		var err error
+		if f, err = filter.Parse(q.Filter); err != nil { // the request was validated
+			return nil
+		}
+	}
+	return g.Resolve(registry.Request{Query: mq, Asker: asker.Domain, Home: asker.Home, Filter: f}, now())
 }
 
 // Score implements relay.Directory.
@@ -82,7 +90,7 @@ func (g glue) Score(q semreq.Query, r *semreq.Result) uint16 {
 }
 
 func matchQuery(q semreq.Query) match.Query {
-	return match.Query{Text: q.Text, Caps: q.Caps, Classes: q.Classes, Tags: q.Tags, In: q.In, Out: q.Out}
+	return match.Query{Text: q.Text, Caps: q.Caps, Classes: q.Classes, Tags: q.Tags, In: q.In, Out: q.Out, All: len(q.Filter) > 0}
 }
 
 // sessions is the attached agents as the relay sees them.
