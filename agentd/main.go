@@ -92,6 +92,9 @@ func enrolCmd(o *options) *cobra.Command {
 			}
 			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
 				fmt.Fprintf(w, "agent    %s\nAIC      %s\ndomain   %s\ngateway  %s\n", done.Name, done.AIC, done.Domain, done.Gateway)
+				if len(done.Command) > 0 {
+					fmt.Fprintf(w, "program  %q\n", done.Command)
+				}
 				for _, c := range done.Capabilities {
 					fmt.Fprintf(w, "offers   %s\n", c)
 				}
@@ -122,7 +125,7 @@ func enrolCmd(o *options) *cobra.Command {
 	f.StringSliceVar(&in.Allow, "allow", nil, "domains, with --visibility listed")
 	f.StringVar(&in.Listen, "listen", "[::]:4434", "UDP address for sessions, when agentd.yaml is written")
 	f.StringVar(&in.Program, "stdio", "", "program of the agent, which speaks JSON-RPC on standard input and output; its absolute path is written down")
-	f.StringArrayVar(&in.Args, "stdio-arg", nil, "argument of that program, which runs in agents.d; may be repeated")
+	f.StringArrayVar(&in.Args, "stdio-arg", nil, "argument of that program; of a file from here the absolute path is written down; may be repeated")
 	cmd.MarkFlagRequired("name")
 	cmd.MarkFlagRequired("acs")
 	return cmd
@@ -187,10 +190,11 @@ func (o *options) agentVerb(use, short, path, done string, in *local.AgentReques
 				return err
 			}
 			in.Agent = o.agent
-			if err := c.Call(cmd.Context(), path, in, &local.None{}); err != nil {
+			var out local.AgentAnswer
+			if err := c.Call(cmd.Context(), path, in, &out); err != nil {
 				return err
 			}
-			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "agent %s %s\n", or(in.Agent, "of this daemon"), done) })
+			return o.Print(cmd.OutOrStdout(), out, func(w io.Writer) { fmt.Fprintf(w, "agent %s (%s) %s\n", out.Agent, out.AIC, done) })
 		},
 	}
 }

@@ -19,7 +19,7 @@ import (
 // caCmd is about the domain's certification authority.
 func caCmd(o *options) *cobra.Command {
 	return daemon.Group("ca", "the domain's certification authority: its root may be kept on a machine of its own",
-		caRootCmd(o), caIntermediateCmd(o), caCRLCmd(o), caInstallCmd(o), caNewRootCmd(o), caRotateCmd(o))
+		caRootCmd(o), caIntermediateCmd(o), caCRLCmd(o), caInstallCmd(o), caRemoveCmd(o), caNewRootCmd(o), caRotateCmd(o))
 }
 
 func caRootCmd(o *options) *cobra.Command {
@@ -79,6 +79,18 @@ func caInstallCmd(o *options) *cobra.Command {
 		Use: "install FILE", Short: "take what the root's owner has signed: an issuing CA, a further root, or a root's CRL", Args: daemon.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.changeCA(cmd, func(cfg *config.Gateway) (*app.CAResult, error) { return app.InstallCA(cfg, args[0]) }, "")
+		},
+	}
+}
+
+func caRemoveCmd(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "remove FINGERPRINT", Short: "take a root away again that signs no issuing CA in use; its key in the state folder goes too",
+		Long: "Takes a root out of the domain's bundle that was installed or made by mistake, or that is done with before its end. FINGERPRINT is the SHA-256\n" +
+			"of its certificate, as `gatewayd ca install` printed it and `gatewayd bundle show` lists it.",
+		Args: daemon.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.changeCA(cmd, func(cfg *config.Gateway) (*app.CAResult, error) { return app.RemoveRoot(cfg, args[0]) }, "")
 		},
 	}
 }

@@ -68,11 +68,7 @@ func initCmd(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) {
-				fmt.Fprintf(w, "domain       %s\ngateway      %s\nAMC          %s\nconfig       %s\nbundle       %s\nfingerprint  %s\n\n",
-					done.Domain, done.Gateway, done.AMC, done.Config, done.Bundle, done.Fingerprint)
-				fmt.Fprintf(w, "start it with:   gatewayd run --config %s\npeers need the bundle file, and should compare the fingerprint by another way\n", done.Config)
-			})
+			return o.Print(cmd.OutOrStdout(), done, func(w io.Writer) { printInit(w, done) })
 		},
 	}
 	f := cmd.Flags()
@@ -86,6 +82,25 @@ func initCmd(o *options) *cobra.Command {
 	f.StringSliceVar(&in.Roles, "role", nil, "what this process is: gateway, amc (default both; amc alone, and gateways on other hosts join it)")
 	cmd.MarkFlagRequired("domain")
 	return cmd
+}
+
+// printInit says what was made and what comes next: peers are a gateway's, and an AMC alone has gateways to wait for.
+func printInit(w io.Writer, done *app.InitResult) {
+	fmt.Fprintf(w, "domain       %s\n", done.Domain)
+	if done.Gateway != done.AMC {
+		fmt.Fprintf(w, "gateway      %s\n", done.Gateway)
+	}
+	fmt.Fprintf(w, "AMC          %s\nconfig       %s\nbundle       %s\nfingerprint  %s\n\nstart it with:   gatewayd run --config %s\n",
+		done.AMC, done.Config, done.Bundle, done.Fingerprint, done.Config)
+	if done.Gateway != done.AMC {
+		fmt.Fprintln(w, "peers need the bundle file, and should compare the fingerprint by another way")
+		return
+	}
+	fmt.Fprintf(w, `then, for each gateway of the domain:
+  here           gatewayd token create --for gateway --config %s
+  on its host    gatewayd join --token-file FILE --dir DIR
+agents enrol and other domains peer at those gateways, not here
+`, done.Config)
 }
 
 func joinCmd(o *options) *cobra.Command {

@@ -244,6 +244,9 @@ func (r *Replica) onHello(now time.Time, s *session, h *wire.Hello) {
 	r.becomeUp(now, s)
 }
 
+// RolesDiffer begins the reason of a session that ended for the roles of its two policy rows.
+const RolesDiffer = "roles do not match"
+
 func (r *Replica) judgeHello(now time.Time, p *peer, h *wire.Hello) (frame.Code, string) {
 	switch {
 	case h.Versions.Min > wire.Version || h.Versions.Max < wire.Version:
@@ -251,7 +254,7 @@ func (r *Replica) judgeHello(now time.Time, p *peer, h *wire.Hello) (frame.Code,
 	case h.Gateway != p.gateway || h.Domain != p.row.Domain:
 		return frame.IdentityMismatch, "HELLO names another gateway than its certificate"
 	case h.Role != p.row.Role:
-		return frame.Policy, fmt.Sprintf("roles do not match: %v here, %v there", p.row.Role, h.Role)
+		return frame.Policy, fmt.Sprintf("%s: one side says %v, the other %v", RolesDiffer, p.row.Role, h.Role.Opposite()) // both sides read it
 	}
 	if p.noteClock(now, h); p.skew.Abs() > r.cfg.Timers.ClockSkew {
 		return frame.ClockSkew, skewReason(now, p, r.cfg.Timers.ClockSkew)

@@ -32,6 +32,7 @@ type GatewayKey struct {
 	Public    []byte // Ed25519
 	NotBefore uint64
 	NotAfter  uint64
+	Proof     []byte // see [KeyProof]; empty for a key that the domain's bundle names as this gateway's already
 }
 
 // GatewayCodes is what a gateway that has joined needs to make AICs: in the place of the authoritative ACS.

@@ -21,6 +21,7 @@ const (
 	AADGrant  = "dmsc-grant/1"  // authorization grant
 	AADStatus = "dmsc-status/1" // status list
 	AADAudit  = "dmsc-audit/1"  // checkpoint of an audit log
+	AADKey    = "dmsc-key/1"    // proof that a gateway has the key that it shows
 )
 
 // KeyID names a signing key: the first 8 bytes of the SHA-256 of its public key.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -151,7 +152,11 @@ func loadRoots(dir string) ([]pair, error) {
 		if p.key, err = loadKeyOf(keyFile, cert); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		out = append(out, p)
+		if i := slices.IndexFunc(out, func(r pair) bool { return r.cert.Equal(cert) }); i < 0 {
+			out = append(out, p)
+		} else if p.key != nil { // a removal that a crash cut short has left it twice
+			out[i] = p
+		}
 	}
 	newest(out)
 	return out, nil

@@ -150,12 +150,19 @@ func (c *CA) dropStale(now time.Time) (Event, error) {
 	if next := c.view.Load().next; next.cert == nil || !now.After(next.cert.NotAfter) {
 		return Event{}, nil
 	}
-	for _, file := range []string{FileRequest, FileNext, FileNextKey} {
-		if err := remove(c.at(file)); err != nil {
-			return Event{}, fmt.Errorf("drop next issuing CA that has ended: %w", err)
-		}
+	if err := c.dropNext(); err != nil {
+		return Event{}, err
 	}
 	return Event{}, c.load()
+}
+
+func (c *CA) dropNext() error {
+	for _, file := range []string{FileRequest, FileNext, FileNextKey} {
+		if err := remove(c.at(file)); err != nil {
+			return fmt.Errorf("drop the next issuing CA: %w", err)
+		}
+	}
+	return nil
 }
 
 // prepare makes the next issuing CA, or the request for it, when a part of the current one's life is over.
@@ -337,7 +344,7 @@ func roomForRoot(roots []pair, now time.Time) error {
 		}
 	}
 	if n >= MaxRoots {
-		return fmt.Errorf("%d roots have not ended, and a trust bundle carries %d: remove one that signs no issuing CA any more (%s*.pem)", n, MaxRoots, rootPrefix)
+		return fmt.Errorf("%d roots have not ended, and a trust bundle carries %d: `gatewayd ca remove` takes one away that signs no issuing CA any more", n, MaxRoots)
 	}
 	return nil
 }

@@ -25,14 +25,23 @@ const credentialsVariable = "CREDENTIALS_DIRECTORY"
 
 // Read reads the secret of a path. With $CREDENTIALS_DIRECTORY set, a file there of the path's base name comes first, so that one
 // configuration serves with and without credentials. A file that is in neither place is fs.ErrNotExist.
+// Errors name the places that were tried, in full: the path of a configuration may be relative.
 func Read(path string) ([]byte, error) {
-	if dir := os.Getenv(credentialsVariable); dir != "" {
-		b, err := read(filepath.Join(dir, filepath.Base(path)), true)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return b, err
-		}
+	if full, err := filepath.Abs(path); err == nil {
+		path = full
 	}
-	return read(path, false)
+	dir := os.Getenv(credentialsVariable)
+	if dir == "" {
+		return read(path, false)
+	}
+	b, err := read(filepath.Join(dir, filepath.Base(path)), true)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return b, err
+	}
+	if b, err = read(path, false); err != nil {
+		return nil, fmt.Errorf("%w; the credentials in %s have no %s", err, dir, filepath.Base(path))
+	}
+	return b, nil
 }
 
 func read(path string, credential bool) ([]byte, error) {

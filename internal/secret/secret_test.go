@@ -114,3 +114,33 @@ func TestARootOwnedCredentialMayShowItsMask(t *testing.T) {
 		t.Error("0440 of somebody else")
 	}
 }
+
+// An error says where the secret was looked for: a path in full, whatever folder the process is in, and the credentials.
+func TestErrorsNameWhereItWasLookedFor(t *testing.T) {
+	dir, credentials := t.TempDir(), t.TempDir()
+	t.Chdir(dir)
+	write(t, dir, "open.key", "x", 0o644)
+	for _, c := range []struct {
+		credentials, file string
+		want              []string
+	}{
+		{"", "none.key", []string{filepath.Join(dir, "none.key")}},
+		{"", "open.key", []string{filepath.Join(dir, "open.key")}},
+		{credentials, "none.key", []string{filepath.Join(dir, "none.key"), credentials}},
+		{credentials, "open.key", []string{filepath.Join(dir, "open.key"), credentials}},
+	} {
+		t.Setenv(credentialsVariable, c.credentials)
+		_, err := Read(c.file)
+		if err == nil {
+			t.Fatalf("%+v: read", c)
+		}
+		if errors.Is(err, fs.ErrNotExist) != (c.file == "none.key") {
+			t.Errorf("%+v: %v", c, err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q does not name %s", err, want)
+			}
+		}
+	}
+}

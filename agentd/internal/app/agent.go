@@ -62,7 +62,8 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	}
 	conf := a2a.Config{
 		AIC: cred.AIC, SPKI: a.spki, Keys: cred.satKeys(), DomainOf: cred.trust.DomainOf, CapBound: a.bound, Status: a.standing,
-		Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Opened: a.recordOpened, Ended: a.recordEnded, Log: a.log,
+		Used: func(cti wire.ID) { a.client.OfferUsed(cti) }, Opened: a.recordOpened, Ended: a.recordEnded,
+		Log: log.With("name", c.Name), // it says itself which agent, by its AIC
 	}
 	if a.backend != nil {
 		conf.Handler = a

@@ -154,6 +154,11 @@ func (a *app) Reload(context.Context) error {
 		if i >= 0 && running[i].cred.sameAs(a.cfg.StateDir, row.Name) {
 			continue
 		}
+		if done, err := finish(a.cfg, row.Name); err != nil {
+			return err
+		} else if done {
+			a.log.Info("an enrolment that was cut short is in its place now", "agent", row.Name)
+		}
 		cred, err := load(a.cfg.StateDir, row.Name)
 		if err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -55,6 +54,7 @@ type EnrolResult struct {
 	Gateway      string   `json:"gateway"`
 	Capabilities []string `json:"capabilities"`
 	Removed      []string `json:"removed,omitempty"` // asked for and not granted
+	Command      []string `json:"command,omitempty"` // that starts its program
 	Config       string   `json:"config"`
 	Running      bool     `json:"running"`          // the running daemon serves it already
 	Before       string   `json:"before,omitempty"` // AIC that the name had before, which only the operator of its domain can take away
@@ -77,35 +77,30 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	if err != nil {
 		return nil, &daemon.UsageError{Err: fmt.Errorf("read the draft ACS: %w", err)}
 	}
-	if o.Program != "" {
-		if o.Program, err = absolute(o.Program); err != nil {
-			return nil, daemon.Usagef("--stdio: %w", err)
-		}
-	} else if len(o.Args) > 0 {
-		return nil, daemon.Usagef("--stdio-arg is for the program of --stdio, which is missing")
+	if o, err = o.resolved(); err != nil {
+		return nil, &daemon.UsageError{Err: err}
 	}
-	file, cfg, err := ensureConfig(o)
+	file, cfg, err := loadConfig(o)
 	if err != nil {
-		return nil, err
+		return nil, &daemon.UsageError{Err: err}
 	}
 	if _, err := agentYAML(cfg, o, "localhost:1"); err != nil { // found out before the token is used up
 		return nil, &daemon.UsageError{Err: err}
 	}
-	dir := agentDir(cfg.StateDir, o.Name)
-	if _, err := os.Stat(filepath.Join(dir, fileEnrolment)); err == nil {
-		if !o.Replace {
-			return nil, daemon.Usagef("agent %s is enrolled already (%s): choose another --name, or give --replace for a new identity under this name", o.Name, dir)
-		}
-		if err := os.Rename(dir, fmt.Sprintf("%s.before-%d", dir, time.Now().Unix())); err != nil {
-			return nil, err
-		}
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if _, err := finish(cfg, o.Name); err != nil {
 		return nil, err
 	}
-	done, gateway, err := o.present(ctx, token, dir, attach.Enrolment{Token: token, Draft: draft, Visibility: uint8(visibility), Allow: o.Allow})
+	dir := agentDir(cfg.StateDir, o.Name)
+	if _, err := os.Stat(filepath.Join(dir, fileEnrolment)); err == nil && !o.Replace {
+		return nil, daemon.Usagef("agent %s is enrolled already (%s): choose another --name, or give --replace for a new identity under this name", o.Name, dir)
+	}
+	folder, err := stage(cfg, o)
 	if err != nil {
 		return nil, err
+	}
+	done, gateway, err := o.present(ctx, attach.Enrolment{Token: token, Key: folder.key, Draft: draft, Visibility: uint8(visibility), Allow: o.Allow})
+	if err != nil {
+		return nil, folder.failed(err)
 	}
 	own, err := identity.ParseBundle(done.Bundle)
 	if err != nil {
@@ -115,13 +110,10 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 		AIC: done.AIC, Name: nameOf(done.ACS), Domain: own.Domain, Visibility: o.Visibility, Allow: o.Allow, Gateway: gateway, Capabilities: done.Caps,
 		EntryVersion: done.EntryVersion, EnrolledAt: time.Now().UTC(),
 	}
-	if err := save(dir, done, e); err != nil {
-		return nil, fmt.Errorf("keep the credential: %w", err)
+	if err := folder.keepEnrolment(cfg, file, o, done, e); err != nil {
+		return nil, fmt.Errorf("agent %s is registered as %s, but that could not be kept: run the same command again; %w", o.Name, done.AIC, err)
 	}
-	if err := writeAgent(cfg, o, gateway); err != nil {
-		return nil, err
-	}
-	out := &EnrolResult{Name: o.Name, AIC: done.AIC, Domain: own.Domain, Gateway: gateway, Capabilities: done.Caps, Config: file}
+	out := &EnrolResult{Name: o.Name, AIC: done.AIC, Domain: own.Domain, Gateway: gateway, Capabilities: done.Caps, Config: file, Command: o.command()}
 	for _, r := range done.Removed {
 		out.Removed = append(out.Removed, r.Path)
 	}
@@ -129,15 +121,6 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 		out.Before = aicBefore(dir)
 	}
 	return out, nil
-}
-
-// absolute is a program as it can be started from any folder and with any PATH.
-func absolute(program string) (string, error) {
-	found, err := exec.LookPath(program)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Abs(found)
 }
 
 // aicBefore is the AIC of the credential that was moved aside last, empty for none.
@@ -181,11 +164,7 @@ func (o EnrolOptions) token() (arp.Token, error) {
 }
 
 // present makes the exchange with the gateway over a socket of its own; while a person has to approve it, again and again.
-func (o EnrolOptions) present(ctx context.Context, token arp.Token, dir string, e attach.Enrolment) (*arp.Enrolled, string, error) {
-	var err error
-	if e.Key, err = loadOrMakeKey(dir); err != nil {
-		return nil, "", err
-	}
+func (o EnrolOptions) present(ctx context.Context, e attach.Enrolment) (*arp.Enrolled, string, error) {
 	ep, err := endpoint.Open(endpoint.Config{Addr: ":0", Profile: endpoint.Agent})
 	if err != nil {
 		return nil, "", err
@@ -228,28 +207,32 @@ func nameOf(doc []byte) string {
 	return a.Name
 }
 
-// ensureConfig loads agentd.yaml of the folder, and writes one with the defaults where there is none.
-func ensureConfig(o EnrolOptions) (string, *config.Agent, error) {
+// loadConfig loads agentd.yaml of the folder, or is the one with the defaults that ensureConfig writes where there is none.
+func loadConfig(o EnrolOptions) (string, *config.Agent, error) {
 	file := filepath.Join(o.Dir, "agentd.yaml")
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-			return "", nil, err
-		}
-		text := fmt.Sprintf(`# agentd: the daemon beside the agents of this machine. Unknown keys are errors; paths are relative to this file.
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		cfg, err := config.LoadAgent(file)
+		return file, cfg, err
+	}
+	if err := config.CheckHostPort(o.Listen); err != nil {
+		return "", nil, fmt.Errorf("--listen: %w", err)
+	}
+	cfg := &config.Agent{Listen: o.Listen}
+	cfg.Defaults(file)
+	return file, cfg, nil
+}
+
+func ensureConfig(file string, o EnrolOptions) error {
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text := fmt.Sprintf(`# agentd: the daemon beside the agents of this machine. Unknown keys are errors; paths are relative to this file.
 state_dir: state            # credentials and the database of the agents; back it up
 listen: %q   # UDP, for sessions
 agents_dir: agents.d        # one agent a file, written by "agentd enrol"
 log: {level: info, format: text}
 `, o.Listen)
-		if err := renameio.WriteFile(file, []byte(text), 0o644); err != nil {
-			return "", nil, err
-		}
-	}
-	cfg, err := config.LoadAgent(file)
-	if err != nil {
-		return "", nil, &daemon.UsageError{Err: err}
-	}
-	return file, cfg, nil
+	return renameio.WriteFile(file, []byte(text), 0o644)
 }
 
 func agentFile(cfg *config.Agent, name string) string {
@@ -278,14 +261,6 @@ func agentYAML(cfg *config.Agent, o EnrolOptions, gateway string) ([]byte, error
 		return nil, err
 	}
 	return config.EditLocalAgent(file, raw, gateway, o.command())
-}
-
-// command is what the program is started with, empty where none was named.
-func (o EnrolOptions) command() []string {
-	if o.Program == "" {
-		return nil
-	}
-	return append([]string{o.Program}, o.Args...)
 }
 
 func parseEndpoint(hostPort string) (semreq.Endpoint, bool) {

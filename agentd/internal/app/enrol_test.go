@@ -3,13 +3,16 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"agentgw/config"
 	"agentgw/directory/acs"
 	"agentgw/directory/arp"
 	"agentgw/internal/daemon"
@@ -34,6 +37,8 @@ type counter struct {
 	asked  atomic.Int32
 
 	retryMS atomic.Uint64 // after which it wants to be asked again
+	refuse  atomic.Int32  // the code that it refuses with, 0 for none
+	silent  atomic.Bool   // it does not answer
 }
 
 func newCounter(t *testing.T) *counter {
@@ -83,7 +88,16 @@ func (c *counter) serve(s *endpoint.Stream) {
 	case err != nil || frame.Unmarshal(payload, &m) != nil:
 		return
 	}
-	if c.asked.Add(1)%2 == 1 {
+	if c.silent.Load() {
+		s.Reset(frame.Internal)
+		return
+	}
+	if code := frame.Code(c.refuse.Load()); code != 0 {
+		s.WriteMessage(5*time.Second, arp.Refusal(frame.Errorf(code, "not here")))
+		return
+	}
+	c.asked.Add(1)
+	if len(m.PendingID) == 0 {
 		s.WriteMessage(5*time.Second, &arp.Enrolled{Code: frame.Pending, PendingID: make([]byte, 16), RetryAfterMS: max(c.retryMS.Load(), 1)})
 		return
 	}
@@ -232,5 +246,205 @@ func TestShortWaitAsksOnceMore(t *testing.T) {
 	done, err := Enrol(t.Context(), o)
 	if took := time.Since(began); err != nil || done.AIC == "" || took < time.Second || took > 9*time.Second {
 		t.Errorf("%+v after %v, %v", done, took, err)
+	}
+}
+
+// tree is what lies under a folder, files with their contents.
+func tree(t *testing.T, root string) []string {
+	t.Helper()
+	var out []string
+	if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var raw []byte
+		if d.Type().IsRegular() {
+			raw, err = os.ReadFile(path)
+		}
+		out = append(out, path+" "+string(raw))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// An enrolment that is refused leaves everything as it was, whether or not there was an agent of the name.
+func TestRefusedEnrolmentLeavesNothing(t *testing.T) {
+	c := newCounter(t)
+	o := c.options(t.TempDir())
+	fresh := o
+	fresh.Dir = filepath.Join(o.Dir, "its", "own")
+	if _, err := Enrol(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	o.Replace = true
+	before := tree(t, o.Dir)
+	for name, fails := range map[string]func(*EnrolOptions){
+		"refused":          func(*EnrolOptions) { c.refuse.Store(int32(frame.PolicyDenied)) },
+		"another key":      func(o *EnrolOptions) { o.GatewayPin = identity.FingerprintText([32]byte{1}) },
+		"nobody there":     func(o *EnrolOptions) { o.Gateway = "127.0.0.1:1" },
+		"a token too late": func(o *EnrolOptions) { o.Gateway, o.GatewayPin, o.Token = "", "", expiredToken(t, c) },
+	} {
+		for _, o := range []EnrolOptions{o, fresh} {
+			c.refuse.Store(0)
+			fails(&o)
+			ctx, cancel := context.WithCancel(t.Context())
+			if o.Gateway == "127.0.0.1:1" {
+				time.AfterFunc(100*time.Millisecond, cancel)
+			}
+			if _, err := Enrol(ctx, o); err == nil {
+				t.Errorf("%s: it was enrolled", name)
+			}
+			cancel()
+		}
+		if after := tree(t, o.Dir); !slices.Equal(before, after) {
+			t.Errorf("%s: it was\n%q\nand is\n%q", name, before, after)
+		}
+	}
+}
+
+func expiredToken(t *testing.T, c *counter) string {
+	t.Helper()
+	return arp.Token{Secret: make([]byte, 32), GatewayPK: c.pin[:], Addresses: []arp.HostPort{{Host: "127.0.0.1", Port: 1}}, Domain: "home.example", Exp: 1}.String()
+}
+
+// Where the gateway may have registered the agent, or may do so later, its key stays, and the agent that the name has already stays in
+// its place.
+func TestUnansweredEnrolmentKeepsItsKey(t *testing.T) {
+	c := newCounter(t)
+	o := c.options(t.TempDir())
+	if _, err := Enrol(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	dir := agentDir(filepath.Join(o.Dir, "state"), o.Name)
+	before := tree(t, dir)
+	o.Replace = true
+	var first string
+	for name, fails := range map[string]func(){
+		"no answer":   func() { c.silent.Store(true) },
+		"not for now": func() { c.refuse.Store(int32(frame.Overloaded)) },
+		"it waits":    func() { o.Wait = 0 },
+	} {
+		c.silent.Store(false)
+		c.refuse.Store(0)
+		fails()
+		if _, err := Enrol(t.Context(), o); err == nil {
+			t.Errorf("%s: it was enrolled", name)
+		}
+		key, err := os.ReadFile(filepath.Join(dir+stagingEnding, fileKey))
+		if first = or(first, string(key)); err != nil || string(key) != first {
+			t.Errorf("%s: the key is another one, %v", name, err)
+		}
+		if after := tree(t, dir); !slices.Equal(before, after) {
+			t.Errorf("%s: the agent of before was changed", name)
+		}
+	}
+	c.silent.Store(false)
+	c.refuse.Store(0)
+	o.Wait = 10 * time.Second
+	if _, err := Enrol(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := os.ReadFile(filepath.Join(dir, fileKey)); err != nil || string(key) != first {
+		t.Errorf("it was completed with another key, %v", err)
+	}
+	if _, err := os.Stat(dir + stagingEnding); err == nil {
+		t.Error("the folder of the enrolment is still there")
+	}
+}
+
+// Killed between its last two steps, an enrolment is put in its place by the next start, and by the next enrolment.
+func TestEnrolmentCutShortIsFinished(t *testing.T) {
+	for _, next := range []string{"start", "enrol"} {
+		c := newCounter(t)
+		o := c.options(t.TempDir())
+		o.Wait = 10 * time.Second
+		done, err := Enrol(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := agentDir(filepath.Join(o.Dir, "state"), o.Name)
+		if err := os.Rename(dir, dir+stagingEnding); err != nil {
+			t.Fatal(err)
+		}
+		if next == "enrol" {
+			if _, err := Enrol(t.Context(), o); err == nil || !strings.Contains(err.Error(), "enrolled already") {
+				t.Errorf("enrolled again: %v", err)
+			}
+		} else {
+			cfg, err := config.LoadAgent(filepath.Join(o.Dir, "agentd.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done, err := finish(cfg, o.Name); !done || err != nil {
+				t.Errorf("%v, %v", done, err)
+			}
+		}
+		if e, err := readEnrolment(dir); err != nil || e.AIC != done.AIC {
+			t.Errorf("%s: %+v, %v", next, e, err)
+		}
+	}
+}
+
+// What names a file from where the verb is called names it from the program's folder too.
+func TestRelativeArguments(t *testing.T) {
+	c := newCounter(t)
+	o := c.options(t.TempDir())
+	src := filepath.Join(o.Dir, "src")
+	if err := os.Mkdir(src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(src, "agent.py"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(src)
+	o.Program, o.Args = "sh", []string{"./missing.py"}
+	if _, err := Enrol(t.Context(), o); daemon.ExitCode(err) != daemon.ExitUsage || !strings.Contains(err.Error(), "absolute path") || c.asked.Load() != 0 {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	o.Args = []string{"agent.py", "../src/agent.py", "medicine", "--fast", "/x/y", "text/plain"}
+	done, err := Enrol(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := filepath.Join(src, "agent.py")
+	rows, err := config.LoadLocalAgents(filepath.Join(o.Dir, "agents.d"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{script, script, "medicine", "--fast", "/x/y", "text/plain"}; !slices.Equal(rows[0].Stdio.Command[1:], want) || !slices.Equal(done.Command[1:], want) {
+		t.Errorf("written %q, told %q", rows[0].Stdio.Command, done.Command)
+	}
+}
+
+// What an operator has denied is told, and is asked anew by the next enrolment: as another request, with another key.
+func TestDeniedRequestIsAskedAnew(t *testing.T) {
+	c := newCounter(t)
+	o := c.options(t.TempDir())
+	o.Wait = 0
+	file := filepath.Join(agentDir(filepath.Join(o.Dir, "state"), o.Name)+stagingEnding, fileKey)
+	waits := func() string {
+		t.Helper()
+		if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.Pending {
+			t.Fatal(err)
+		}
+		key, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(key)
+	}
+	first := waits()
+	if again := waits(); again != first {
+		t.Error("asking again about it is another request")
+	}
+	c.refuse.Store(int32(frame.PolicyDenied))
+	if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.PolicyDenied {
+		t.Fatal(err)
+	}
+	c.refuse.Store(0)
+	if anew := waits(); anew == first {
+		t.Error("it asks about what was denied")
 	}
 }

@@ -135,7 +135,7 @@ func load(state, name string) (*credential, error) {
 }
 
 // sameAs says whether a folder still has the enrolment that this credential is of. A renewal changes nothing of that; a folder that
-// cannot be read has been taken away for a new enrolment that has not ended yet, and the agent goes on as it is.
+// cannot be read is being replaced by one of a new enrolment, and the agent goes on as it is until that has ended.
 func (c *credential) sameAs(state, name string) bool {
 	now, err := loadEnrolment(state, name)
 	return err != nil || now.same(c.enrolment)
@@ -209,8 +209,8 @@ func (c *credential) keepBundle(dir string) func([]byte) error {
 	}
 }
 
-// owns is an error where the folder is not this credential's any more: a new enrolment under its name, which may wait for approval for
-// a day, has its own key there while the agent of before still runs.
+// owns is an error where the folder is not this credential's any more: a new enrolment under its name has ended, and the agent of before
+// runs until the daemon is told.
 func (c *credential) owns(dir string) error {
 	if now, err := readEnrolment(dir); err != nil || !now.same(c.enrolment) {
 		return fmt.Errorf("%s is for a new enrolment now", dir)

@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -112,8 +114,8 @@ func TestDeregisteredAgentIsGone(t *testing.T) {
 	c := newCounter(t)
 	a, o, file := serving(t, c)
 	pid, ag := program(t, file), a.list()[0]
-	if err := a.Deregister(t.Context(), local.AgentRequest{Agent: "pharmacy"}); err != nil {
-		t.Fatal(err)
+	if done, err := a.Deregister(t.Context(), local.AgentRequest{}); err != nil || done.Agent != "pharmacy" || done.AIC != ag.cred.AIC {
+		t.Fatal(done, err)
 	}
 	if s := a.Status(); len(s.Agents) != 0 {
 		t.Errorf("it still serves %+v", s.Agents)
@@ -135,34 +137,74 @@ func TestDeregisteredAgentIsGone(t *testing.T) {
 	}
 }
 
-// While a new enrolment under its name waits, the agent of before writes nothing into the folder that is the new one's.
+// While a new enrolment under its name waits, the agent of before has its folder; once it has ended, it writes nothing into the folder that
+// is the new one's.
 func TestAgentOfBeforeLeavesTheFolderAlone(t *testing.T) {
 	c := newCounter(t)
 	a, o, _ := serving(t, c)
 	ag := a.list()[0]
 	dir := agentDir(a.cfg.StateDir, "pharmacy")
-	o.Replace, o.Wait = true, 0 // it stays pending
-	if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.Pending {
-		t.Fatal(err)
-	}
 	key, err := identity.NewLeafKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, err := range map[string]error{
-		"a renewal": ag.cred.keep(dir)(attach.Renewal{Key: key, Chain: ag.cred.certificate.Certificate}),
-		"a re-key":  ag.cred.keepNext(dir)(key),
-		"a bundle":  ag.cred.keepBundle(dir)([]byte{1}),
-	} {
-		if err == nil {
-			t.Errorf("%s was kept", name)
-		}
+	writes := map[string]func() error{
+		"a renewal": func() error {
+			return ag.cred.keep(dir)(attach.Renewal{Key: key, Chain: ag.cred.certificate.Certificate})
+		},
+		"a re-key": func() error { return ag.cred.keepNext(dir)(key) },
+		"a bundle": func() error { return ag.cred.keepBundle(dir)(c.domain.Raw) },
 	}
-	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 1 || files[0].Name() != fileKey {
-		t.Errorf("the folder has %v, %v", files, err)
+	o.Replace, o.Wait = true, 0 // it stays pending
+	if _, err := Enrol(t.Context(), o); frame.CodeOf(err) != frame.Pending {
+		t.Fatal(err)
 	}
 	if err := a.Reload(t.Context()); err != nil || a.list()[0] != ag {
-		t.Errorf("the agent of before does not go on: %v", err)
+		t.Fatalf("the agent of before does not go on: %v", err)
+	}
+	for name, write := range writes {
+		if err := write(); err != nil {
+			t.Errorf("%s while the new enrolment waits: %v", name, err)
+		}
+	}
+	o.Wait = 10 * time.Second
+	if _, err := Enrol(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, dir)
+	for name, write := range writes {
+		if write() == nil {
+			t.Errorf("%s was kept in the new one's folder", name)
+		}
+	}
+	if after := tree(t, dir); !slices.Equal(before, after) {
+		t.Errorf("the folder had %v and has %v", before, after)
+	}
+}
+
+// onceHandler is a log that fails the test when a key is given to its lines twice.
+type onceHandler struct {
+	slog.Handler
+	t    *testing.T
+	keys []string
+}
+
+func (h onceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	for _, a := range attrs {
+		if slices.Contains(h.keys, a.Key) {
+			h.t.Errorf("%s stands twice in the lines of a log: %s", a.Key, a)
+		}
+		h.keys = append(slices.Clone(h.keys), a.Key)
+	}
+	return h
+}
+
+// A line of the log says once which agent it is about.
+func TestLogNamesAnAgentOnce(t *testing.T) {
+	a, _, _ := serving(t, newCounter(t))
+	ag := a.list()[0]
+	log := slog.New(onceHandler{slog.DiscardHandler, t, nil})
+	if _, err := newAgent(ag.cfg, ag.cred, a.cfg.StateDir, a.ep, a.db, a.listening, a.record, log); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -17,17 +17,19 @@ import (
 )
 
 // ReKey implements local.Daemon.
-func (a *app) ReKey(ctx context.Context, r local.AgentRequest) error {
+func (a *app) ReKey(ctx context.Context, r local.AgentRequest) (local.AgentAnswer, error) {
 	ag, err := a.find(r.Agent)
 	if err != nil {
-		return err
+		return local.AgentAnswer{}, err
 	}
 	if err := ag.client.ReKey(ctx); err != nil {
-		return err
+		return local.AgentAnswer{}, err
 	}
 	ag.log.Info("agent has a new key")
-	return nil
+	return ag.answer(), nil
 }
+
+func (a *agent) answer() local.AgentAnswer { return local.AgentAnswer{Agent: a.name, AIC: a.cred.AIC} }
 
 // Update implements local.Daemon.
 func (a *app) Update(ctx context.Context, r local.UpdateRequest) (local.UpdateAnswer, error) {
@@ -86,13 +88,13 @@ func (a *agent) keepUpdate(state string, done *arp.ACSState, r local.UpdateReque
 
 // Deregister implements local.Daemon. Once the gateway has confirmed, the agent is stopped with its program, and its configuration goes
 // with its registration. Its folder stays for the records, beside where the name may be enrolled anew.
-func (a *app) Deregister(ctx context.Context, r local.AgentRequest) error {
+func (a *app) Deregister(ctx context.Context, r local.AgentRequest) (local.AgentAnswer, error) {
 	ag, err := a.find(r.Agent)
 	if err != nil {
-		return err
+		return local.AgentAnswer{}, err
 	}
 	if err := ag.client.Deregister(ctx, r.Reason); err != nil {
-		return err
+		return local.AgentAnswer{}, err
 	}
 	ag.log.Info("agent de-registered", "aic", ag.cred.AIC)
 	recorded := a.audit.Record(ctx, "agent.deregistered", map[string]any{"aic": ag.cred.AIC})
@@ -101,7 +103,7 @@ func (a *app) Deregister(ctx context.Context, r local.AgentRequest) error {
 	err = os.Remove(filepath.Join(a.cfg.AgentsDir, ag.name+".yaml"))
 	a.drop(ag)
 	dir := agentDir(a.cfg.StateDir, ag.name)
-	return errors.Join(recorded, err, os.Rename(dir, fmt.Sprintf("%s.deregistered-%d", dir, time.Now().Unix())))
+	return ag.answer(), errors.Join(recorded, err, os.Rename(dir, fmt.Sprintf("%s.deregistered-%d", dir, time.Now().Unix())))
 }
 
 func or(s, def string) string {

@@ -55,7 +55,16 @@ func (r *Refused) Error() string {
 
 func (r *Refused) Unwrap() error { return r.err }
 
-// Enrol presents e at the first address of the token that answers, and returns the credential with the address.
+// Lost is an enrolment that was presented and not answered: the gateway may have registered the agent, and the same request with the same key
+// completes it.
+type Lost struct{ err error }
+
+func (l *Lost) Error() string { return l.err.Error() }
+
+func (l *Lost) Unwrap() error { return l.err }
+
+// Enrol presents e at the first address of the token that answers, and returns the credential with the address. The
+// error is a [Refused] or a [Lost] where e was presented.
 func Enrol(ctx context.Context, ep *endpoint.Endpoint, e Enrolment) (*arp.Enrolled, string, error) {
 	if len(e.Token.Secret) > 0 && e.Token.Expired(time.Now()) {
 		return nil, "", frame.Errorf(frame.TokenExpired, "enrolment token expired at %s: ask the operator for a new one",
@@ -85,6 +94,10 @@ func Enrol(ctx context.Context, ep *endpoint.Endpoint, e Enrolment) (*arp.Enroll
 		}
 		done, err := enrolOver(ctx, c, e)
 		c.Close(frame.OK, "")
+		var refused *Refused
+		if err != nil && !errors.As(err, &refused) {
+			err = &Lost{err}
+		}
 		return done, a.String(), err
 	}
 	if otherKey.Load() {

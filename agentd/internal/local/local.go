@@ -22,11 +22,11 @@ type Daemon interface {
 	RunTask(ctx context.Context, r TaskRequest, emit func(TaskEvent)) error
 	Reload(ctx context.Context) error
 	// ReKey gives an agent a new key under its AIC.
-	ReKey(ctx context.Context, r AgentRequest) error
+	ReKey(ctx context.Context, r AgentRequest) (AgentAnswer, error)
 	// Update replaces an agent's ACS.
 	Update(ctx context.Context, r UpdateRequest) (UpdateAnswer, error)
 	// Deregister ends an agent's registration for good.
-	Deregister(ctx context.Context, r AgentRequest) error
+	Deregister(ctx context.Context, r AgentRequest) (AgentAnswer, error)
 	// AuditHead is how many lines the audit log has, and the hash of the last.
 	AuditHead() AuditHead
 }
@@ -41,6 +41,12 @@ type AuditHead struct {
 type AgentRequest struct {
 	Agent  string `json:"agent,omitempty"`
 	Reason string `json:"reason,omitempty"`
+}
+
+// AgentAnswer is the agent that something was done with.
+type AgentAnswer struct {
+	Agent string `json:"agent"`
+	AIC   string `json:"aic"`
 }
 
 // UpdateRequest replaces an agent's ACS by a whole new one.
@@ -131,11 +137,9 @@ func Handler(d Daemon) http.Handler {
 	mux.HandleFunc("POST /v1/resolve", control.Handle(d.Resolve))
 	mux.HandleFunc("POST /v1/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, d.Reload(ctx) }))
 	mux.HandleFunc("POST /v1/tasks/run", runTask(d))
-	mux.HandleFunc("POST /v1/agent/rekey", control.Handle(func(ctx context.Context, r AgentRequest) (None, error) { return None{}, d.ReKey(ctx, r) }))
+	mux.HandleFunc("POST /v1/agent/rekey", control.Handle(d.ReKey))
 	mux.HandleFunc("POST /v1/agent/update", control.Handle(d.Update))
-	mux.HandleFunc("POST /v1/agent/deregister", control.Handle(func(ctx context.Context, r AgentRequest) (None, error) {
-		return None{}, d.Deregister(ctx, r)
-	}))
+	mux.HandleFunc("POST /v1/agent/deregister", control.Handle(d.Deregister))
 	return mux
 }
 

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"log/slog"
 	mrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -271,6 +272,12 @@ func (c *Client) Withdraw(ctx context.Context, _ string, m *arp.Deregister) erro
 
 // PutKeys has the AMC publish this gateway's signing keys, and returns the bundle that does.
 func (c *Client) PutKeys(ctx context.Context, keys []arp.GatewayKey) ([]byte, error) {
+	keys = slices.Clone(keys)
+	for i := range keys {
+		if keys[i].Proof == nil {
+			keys[i].Proof = []byte{} // nil has no place in a payload
+		}
+	}
 	raw, err := frame.Marshal(arp.GatewayDraft{Keys: keys, Addresses: c.cfg.Addresses})
 	if err != nil {
 		return nil, err

@@ -47,8 +47,9 @@ type ServerConfig struct {
 type Server struct {
 	cfg ServerConfig
 
-	mu    sync.Mutex // guards links
+	mu    sync.Mutex // guards links and paces
 	links map[string]*member
+	paces map[string]*pace
 }
 
 // member is an attached gateway, or another AMC of the domain.
@@ -61,7 +62,9 @@ type member struct {
 }
 
 // NewServer makes a server.
-func NewServer(cfg ServerConfig) *Server { return &Server{cfg: cfg, links: map[string]*member{}} }
+func NewServer(cfg ServerConfig) *Server {
+	return &Server{cfg: cfg, links: map[string]*member{}, paces: map[string]*pace{}}
+}
 
 // Member is an attached gateway, for enrolment tokens and for the operator.
 type Member struct {
@@ -110,6 +113,12 @@ func (l *member) send(m frame.Message) {
 
 // Serve runs the connection of a gateway that the handshake has verified, until it ends.
 func (s *Server) Serve(ctx context.Context, c *endpoint.Conn, gateway string) {
+	p := s.paceOf(gateway)
+	if err := allow(p.connects, s.cfg.Now(), "connects"); err != nil {
+		p.complaint.Do(func() { s.cfg.Log.Warn("gateway is not served", "gateway", gateway, "err", err) })
+		c.Close(frame.RateLimited, frame.Text(err))
+		return
+	}
 	expired := time.AfterFunc(time.Until(c.PeerLeaf().NotAfter)+identity.NotBeforeSlack, func() { c.Close(frame.CertStatus, "certificate expired") })
 	defer expired.Stop()
 	c.Serve(ctx, endpoint.Handlers{
@@ -303,13 +312,16 @@ func (s *Server) answer(ctx context.Context, t frame.Type, payload []byte, gatew
 		if m.AIC != gateway || m.Kind != arp.DraftGateway {
 			return nil, frame.Errorf(frame.ReqInvalid, "an AMC takes a gateway's own keys, and no other draft")
 		}
+		if err := allow(s.paceOf(gateway).keys, s.cfg.Now(), "changes its keys"); err != nil {
+			return nil, err
+		}
 		return s.putKeys(ctx, aic.AIC(gateway), m.ACS)
 	}
 	return nil, frame.Errorf(frame.UnexpectedFrame, "%v is no question to an AMC", t)
 }
 
 func (s *Server) putKeys(ctx context.Context, gateway aic.AIC, raw []byte) (*arp.ACSState, error) {
-	draft, err := s.parseDraft(raw)
+	draft, err := s.parseDraft(raw, arp.KeyProof{Owner: string(gateway)})
 	if err != nil {
 		return nil, err
 	}
@@ -331,7 +343,7 @@ func (s *Server) EnrolGateway(ctx context.Context, peer [32]byte, from netip.Add
 	if spki, err := identity.SPKIHash(csr.PublicKey); err != nil || spki != peer {
 		return nil, frame.Errorf(frame.Binding, "the certificate request is for another key than the connection's")
 	}
-	draft, err := s.parseDraft(m.Draft)
+	draft, err := s.parseDraft(m.Draft, arp.KeyProof{SPKI: peer[:]})
 	if err != nil {
 		return nil, err
 	}
@@ -399,7 +411,9 @@ func (s *Server) RenewLate(ctx context.Context, proved [32]byte, m *arp.Renew) (
 	return s.cfg.AMC.IssueLate(ctx, m)
 }
 
-func (s *Server) parseDraft(raw []byte) (*arp.GatewayDraft, error) {
+// parseDraft reads a draft of the gateway that by names. Each of its keys is proved, but for those that it has in the bundle already: of one
+// that was replaced nobody has the private half any more.
+func (s *Server) parseDraft(raw []byte, by arp.KeyProof) (*arp.GatewayDraft, error) {
 	d := new(arp.GatewayDraft)
 	if err := frame.Unmarshal(raw, d); err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "draft of a gateway: %w", err)
@@ -416,8 +430,22 @@ func (s *Server) parseDraft(raw []byte) (*arp.GatewayDraft, error) {
 		if len(k.Public) != ed25519.PublicKeySize || k.NotAfter <= k.NotBefore || time.Unix(int64(k.NotAfter), 0).After(now.Add(maxKeyLife)) {
 			return nil, frame.Errorf(frame.ReqInvalid, "a key of use %d is not Ed25519, or lives longer than %s", k.Use, maxKeyLife)
 		}
+		if len(k.Proof) == 0 && s.proved(by.Owner, k) {
+			continue
+		}
+		by.Use = k.Use
+		if err := k.Proves(by); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
+}
+
+// proved says whether the bundle names a key as a gateway's for this use: it was proved when it came.
+func (s *Server) proved(owner string, k arp.GatewayKey) bool {
+	return slices.ContainsFunc(s.cfg.Trust.Own().Keys, func(held identity.BundleKey) bool {
+		return held.Owner == owner && uint8(held.Use) == k.Use && slices.Equal(held.Public, k.Public)
+	})
 }
 
 func bundleKeys(owner aic.AIC, d *arp.GatewayDraft) []identity.BundleKey {

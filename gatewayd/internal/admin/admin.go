@@ -28,6 +28,7 @@ type Gateway interface {
 	Pending() ([]amc.PendingRequest, error)
 	Decide(ctx context.Context, r DecideRequest) error
 	RotateKeys(ctx context.Context) error
+	Keys() []KeyRow
 	AuditState() AuditState
 	Backup(ctx context.Context, r BackupRequest) (BackupAnswer, error)
 	ReloadCA(ctx context.Context) error
@@ -212,6 +213,15 @@ type BackupAnswer struct {
 	AuditCount uint64    `json:"audit_count"` // lines of the audit log that it covers
 }
 
+// KeyRow is one signing key of this process as the own bundle publishes it.
+type KeyRow struct {
+	Use       string     `json:"use"`
+	Key       string     `json:"key"`                 // id, hexadecimal
+	State     string     `json:"state"`               // signs, next, replaced
+	Published *time.Time `json:"published,omitempty"` // since when bundles carry it; of a next key absent until the AMC has taken it
+	Then      *time.Time `json:"then,omitempty"`      // signs: its successor is made; next: it takes over; replaced: what it has signed ends to count
+}
+
 // CAEvent is one step of the domain's CA.
 type CAEvent struct {
 	Action string    `json:"action"` // prepared, activated, signature wanted
@@ -248,6 +258,7 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/ca/rotate", control.Handle(func(ctx context.Context, _ None) ([]CAEvent, error) { return g.ReplaceCA(ctx) }))
 	mux.HandleFunc("POST /v1/ca/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadCA(ctx) }))
 	mux.HandleFunc("POST /v1/keys/rotate", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.RotateKeys(ctx) }))
+	mux.HandleFunc("POST /v1/keys", control.Handle(func(context.Context, None) ([]KeyRow, error) { return list(g.Keys()), nil }))
 	mux.HandleFunc("POST /v1/audit", control.Handle(func(context.Context, None) (AuditState, error) { return g.AuditState(), nil }))
 	mux.HandleFunc("POST /v1/backup", control.Handle(g.Backup))
 	mux.HandleFunc("POST /v1/agents/decide", control.Handle(func(ctx context.Context, r DecideRequest) (None, error) {

@@ -560,7 +560,7 @@ func TestPersonDecides(t *testing.T) {
 	wantCode(t, "deciding twice", c.Refuse(t.Context(), open[0].ID, ""), frame.State)
 
 	refused := c.request(newApplicant(t), nil)
-	r, err = c.Authorise(t.Context(), refused)
+	_, err = c.Authorise(t.Context(), refused)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -570,7 +570,41 @@ func TestPersonDecides(t *testing.T) {
 	}
 	_, err = c.Authorise(t.Context(), refused)
 	wantCode(t, "after a refusal", err, frame.PolicyDenied)
-	_ = r
+	if text := err.Error(); !strings.Contains(text, "an operator has denied") || !strings.Contains(text, "who are you") || strings.Contains(text, "rules") {
+		t.Errorf("after a refusal: %v", err)
+	}
+	anew := c.request(newApplicant(t), nil) // the same agent with another key
+	if r, err = c.Authorise(t.Context(), anew); err != nil || r.Code != frame.Pending {
+		t.Errorf("asked anew: %+v, %v", r, err)
+	}
+	if last := c.audit[len(c.audit)-1]; last != "authorisation.pending" {
+		t.Errorf("the record of it is %s", last)
+	}
+}
+
+// Whoever is denied may ask anew, but not without end: each denied request counts against its address for its day, over restarts too.
+func TestDeniedRequestsAreBounded(t *testing.T) {
+	c := newCenter(t, NewManual())
+	ask := func() error {
+		q := c.request(newApplicant(t), nil)
+		q.Attributes.Address = "192.0.2.1/32"
+		r, err := c.Authorise(t.Context(), q)
+		if err == nil {
+			err = c.Refuse(t.Context(), hex.EncodeToString(r.PendingID), "no")
+		}
+		return err
+	}
+	for range maxPendingAddress {
+		wantCode(t, "a request that is denied", ask(), frame.OK)
+	}
+	wantCode(t, "one more", ask(), frame.Overloaded)
+	c.open()
+	if open, err := c.OpenRequests(); err != nil || len(open) != 0 {
+		t.Errorf("%d requests wait, %v", len(open), err)
+	}
+	wantCode(t, "one more after a restart", ask(), frame.Overloaded)
+	c.now = c.now.Add(pendingLife + time.Second)
+	wantCode(t, "a day later", ask(), frame.OK)
 }
 
 // An approval is of the provider and the skills that the operator saw.

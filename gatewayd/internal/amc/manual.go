@@ -40,16 +40,19 @@ type pending struct {
 }
 
 // Manual is the decider that leaves it to a person: a request without a token waits, at most a day, until an operator
-// approves or denies it. A request is named by its key, so that asking again makes no second one.
+// approves or denies it. A request is named by its key, so that asking again makes no second one; what was denied to one key may be asked
+// anew with another.
 type Manual struct {
 	mu   sync.Mutex // guards open
 	open map[string]waiting
 }
 
-// waiting is a request as the bounds see it.
+// waiting is a request as the bounds see it. One that was denied waits no more, but counts against its address to its end: whoever is denied
+// may ask anew with another key, and not without end.
 type waiting struct {
 	address string
 	until   time.Time
+	denied  bool
 }
 
 // NewManual makes the decider; OpenRequests tells it what waits already.
@@ -95,7 +98,7 @@ func (m *Manual) Decide(tx Tx, q *Question) (Verdict, error) {
 		}
 		return v, put(tx, pendingName(id), p)
 	case Deny:
-		return Verdict{Kind: Deny, Reason: or(p.Why, "an operator has denied it")}, nil
+		return Verdict{}, frame.Errorf(frame.PolicyDenied, "an operator has denied this registration (`agentd enrol` again makes a new request): %s", or(p.Why, "no reason was given"))
 	}
 	v := waitFor(id)
 	v.Known = true
@@ -129,26 +132,34 @@ func (m *Manual) begin(tx Tx, q *Question, id []byte) (Verdict, error) {
 func (m *Manual) room(id, address string, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	same := 0
+	open, same := 0, 0
 	for other, w := range m.open {
-		switch {
-		case other == id || now.After(w.until): // nobody has decided about it in time
+		if other == id || now.After(w.until) { // nobody has decided about it in time
 			delete(m.open, other)
-		case w.address == address:
+			continue
+		}
+		if !w.denied {
+			open++
+		}
+		if w.address == address {
 			same++
 		}
 	}
-	if len(m.open) >= maxPending || same >= maxPendingAddress {
-		return frame.Errorf(frame.Overloaded, "%d requests wait for approval, %d of them from %s: try again when some have been decided", len(m.open), same, address)
+	if open >= maxPending || same >= maxPendingAddress {
+		return frame.Errorf(frame.Overloaded, "%d requests wait for approval, and %d from %s wait or were denied within a day: try again later, or ask the operator", open, same, address)
 	}
-	m.open[id] = waiting{address, now.Add(pendingLife)}
+	m.open[id] = waiting{address: address, until: now.Add(pendingLife)}
 	return nil
 }
 
-func (m *Manual) settled(id string) {
+func (m *Manual) settled(id string, verdict Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	w, ok := m.open[id]
 	delete(m.open, id)
+	if w.denied = verdict == Deny; ok && w.denied {
+		m.open[id] = w
+	}
 }
 
 func (m *Manual) set(open map[string]waiting) {
@@ -191,11 +202,14 @@ func (a *AMC) OpenRequests() ([]PendingRequest, error) {
 			return fmt.Errorf("record %s: %w", name, err)
 		}
 		asked := time.Unix(int64(p.Asked), 0)
-		if p.Verdict != NoOpinion || now.After(asked.Add(pendingLife)) {
+		if p.Verdict == Allow || now.After(asked.Add(pendingLife)) {
 			return nil
 		}
 		id := name[len(prefixPending):]
-		open[id] = waiting{p.Attributes.Address, asked.Add(pendingLife)}
+		open[id] = waiting{p.Attributes.Address, asked.Add(pendingLife), p.Verdict == Deny}
+		if p.Verdict == Deny {
+			return nil
+		}
 		out = append(out, PendingRequest{
 			ID: id, Gateway: p.GW, SPKI: "sha256:" + hex.EncodeToString(p.SPKI), Attributes: p.Attributes, Scope: p.Scope, Skills: p.Skills, Asked: asked.UTC(),
 		})
@@ -251,7 +265,7 @@ func (a *AMC) settle(ctx context.Context, id string, decide func(*pending)) erro
 	}
 	for _, d := range a.cfg.Deciders {
 		if m, ok := d.(*Manual); ok {
-			m.settled(id)
+			m.settled(id, p.Verdict)
 		}
 	}
 	kind := "request.approved"

@@ -120,6 +120,28 @@ func TestPeersExchangeDigests(t *testing.T) {
 	})
 }
 
+// Where the roles of two policy rows do not match, each operator is told: what the own row says, and what must be changed.
+func TestBothSidesAreToldOfRolesThatDoNotMatch(t *testing.T) {
+	t.Parallel()
+	one, two := newGateway(t, "one.example"), newGateway(t, "two.example")
+	one.addPeer(two, PeerOptions{Role: "customer", Addresses: []string{two.cfg.Listen}})
+	two.addPeer(one, PeerOptions{Role: "peer"})
+	for _, c := range []struct {
+		g         *gateway
+		peer, own string
+	}{{one, "two.example", "customer"}, {two, "one.example", "peer"}} {
+		told := func(text string) bool {
+			return strings.Contains(text, "roles do not match") && strings.Contains(text, "the row for "+c.peer+" here says "+c.own) && strings.Contains(text, "--role")
+		}
+		eventually(t, c.g.cfg.Domain+" is told", func() bool { return told(c.g.peerState(c.peer).Error) })
+		eventually(t, c.g.cfg.Domain+" logs it", func() bool { return told(c.g.logs.String()) })
+	}
+	two.addPeer(one, PeerOptions{Role: "provider"})
+	eventually(t, "up", func() bool {
+		return one.peerState("two.example").State == "up" && one.peerState("two.example").Error == ""
+	})
+}
+
 func TestCase01ClientCertificateRejected(t *testing.T) {
 	t.Parallel()
 	one, two := newGateway(t, "one.example"), newGateway(t, "two.example")

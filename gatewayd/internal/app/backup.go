@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"agentgw/config"
+	"agentgw/directory/aic"
 	"agentgw/directory/store"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/audit"
@@ -135,7 +137,7 @@ func Restore(cfg *config.Gateway, o RestoreOptions, log *slog.Logger) (*RestoreR
 	out := &RestoreResult{}
 	stamp := now().UTC().Format("20060102T150405.000Z")
 	if o.File != "" {
-		if err := out.restore(cfg, o.File, own, stamp, log); err != nil {
+		if err := out.restore(cfg, o.File, stamp, log); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +160,21 @@ func ownBundle(cfg *config.Gateway) (*identity.Accepted, error) {
 	return identity.ParseBundle(raw)
 }
 
-func (out *RestoreResult) restore(cfg *config.Gateway, file string, own *identity.Accepted, stamp string, log *slog.Logger) error {
+// ownAIC is the AIC of the process that the state folder is of: a domain has several, each with its own directory.
+func ownAIC(cfg *config.Gateway) (aic.AIC, error) {
+	file := filepath.Join(cfg.StateDir, fileGatewayChain)
+	chain, err := identity.LoadChain(file)
+	if err != nil {
+		return "", err
+	}
+	leaf, err := x509.ParseCertificate(chain[0])
+	if err != nil {
+		return "", fmt.Errorf("read certificate %s: %w", file, err)
+	}
+	return identity.AICOf(leaf)
+}
+
+func (out *RestoreResult) restore(cfg *config.Gateway, file, stamp string, log *slog.Logger) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return daemon.Usagef("open the backup: %w", err)
@@ -168,8 +184,12 @@ func (out *RestoreResult) restore(cfg *config.Gateway, file string, own *identit
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	if h.Domain != cfg.Domain || !own.IsGateway(h.Gateway) {
-		return daemon.Usagef("%s is of the gateway %s of %s, and this configuration is of %s: choose the right one", file, h.Gateway, h.Domain, cfg.Domain)
+	id, err := ownAIC(cfg)
+	if err != nil {
+		return err
+	}
+	if h.Domain != cfg.Domain || h.Gateway != string(id) {
+		return daemon.Usagef("%s is of %s of the domain %s, and this folder is of %s of %s: choose the right one", file, h.Gateway, h.Domain, id, cfg.Domain)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err

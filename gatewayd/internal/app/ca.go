@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/big"
 	"os"
+	"strings"
 	"time"
 
 	"agentgw/config"
@@ -123,6 +124,19 @@ func InstallCA(cfg *config.Gateway, file string) (*CAResult, error) {
 		return nil, err
 	}
 	return caResult(pki.Issuing.String(), "", cert), nil
+}
+
+// RemoveRoot takes a root of the domain away again, by its fingerprint.
+func RemoveRoot(cfg *config.Gateway, fingerprint string) (*CAResult, error) {
+	fp, err := identity.ParseFingerprint("sha256:" + strings.TrimPrefix(fingerprint, "sha256:"))
+	if err != nil {
+		return nil, &daemon.UsageError{Err: err}
+	}
+	cert, err := pki.RemoveRoot(cfg.StateDir, fp, authorityOptions(cfg))
+	if err != nil {
+		return nil, err
+	}
+	return caResult("removed "+pki.Root.String(), "", cert), nil
 }
 
 // NewRoot begins the rotation of the domain's root: the trust bundle names both, and the next issuing CA is the new one's.

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"agentgw/internal/daemon"
 	"agentgw/internal/identity"
 	"agentgw/internal/pki"
 )
@@ -114,5 +116,35 @@ func TestNewRootIsInTheBundleAtOnce(t *testing.T) {
 	}
 	if n := len(g.app.trust.Own().Roots); n != 2 {
 		t.Errorf("the bundle has %d roots", n)
+	}
+}
+
+// A root that was installed by mistake is taken away again, from the bundle too; the one in use is not.
+func TestRemovedRootLeavesTheBundleAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "x.example")
+	wrong, err := NewRoot(g.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := caResult("", "", g.app.home.authority.Root())
+	if err := g.app.ReloadCA(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RemoveRoot(g.cfg, first.Fingerprint); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("the root in use: %v", err)
+	}
+	if _, err := RemoveRoot(g.cfg, "nonsense"); daemon.ExitCode(err) != daemon.ExitUsage {
+		t.Errorf("no fingerprint: %v", err)
+	}
+	done, err := RemoveRoot(g.cfg, wrong.Fingerprint)
+	if err != nil || done.Name != wrong.Name {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if err := g.app.ReloadCA(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if own := g.app.trust.Own(); len(own.Roots) != 1 || !slices.Equal(own.Roots[0], g.app.home.authority.Root().Raw) {
+		t.Errorf("the bundle has %d roots", len(own.Roots))
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"crypto"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +34,25 @@ type gateway struct {
 	ep   *endpoint.Endpoint
 	key  crypto.Signer // of the agent that was enrolled last
 	tune func(*config.Gateway)
+	logs logText
+}
+
+// logText is what a gateway has logged.
+type logText struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // newGateway makes a domain and starts its gateway on a free port of the loopback.
@@ -84,7 +106,7 @@ func (g *gateway) start() {
 	g.cfg = cfg
 	ctx, cancel := context.WithCancel(context.Background())
 	var cleanup daemon.Cleanup
-	running, err := Start(ctx, cfg, slog.New(slog.NewTextHandler(logWriter{g.t}, &slog.HandlerOptions{Level: slog.LevelWarn})), &cleanup)
+	running, err := Start(ctx, cfg, slog.New(slog.NewTextHandler(io.MultiWriter(logWriter{g.t}, &g.logs), &slog.HandlerOptions{Level: slog.LevelWarn})), &cleanup)
 	if err != nil {
 		cancel()
 		g.t.Fatal(errors.Join(err, cleanup.Run()))

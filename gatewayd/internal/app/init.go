@@ -82,8 +82,10 @@ func Init(o InitOptions) (*InitResult, error) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Join(o.Dir, "peers.d"), 0o755); err != nil {
-		return nil, err
+	if slices.Contains(o.Roles, config.RoleGateway) {
+		if err := os.MkdirAll(filepath.Join(o.Dir, "peers.d"), 0o755); err != nil {
+			return nil, err
+		}
 	}
 	if o.ARSP == "" {
 		o.ARSP = aic.Index(o.Domain)
@@ -196,12 +198,14 @@ func dnsNames(addrs []string) []string {
 	return out
 }
 
-var configTemplate = template.Must(template.New("gatewayd.yaml").Parse(`# gatewayd: the Agent Gateway of {{.Domain}}. Unknown keys are errors; paths are relative to this file.
+var configTemplate = template.Must(template.New("gatewayd.yaml").Parse(`# gatewayd: the {{if .HasRole "gateway"}}Agent Gateway{{else}}Agent Management Center{{end}} of {{.Domain}}. Unknown keys are errors; paths are relative to this file.
 domain: {{.Domain}}
 state_dir: {{.StateDir}}            # keys, certificates and the directory; back it up
 listen: "{{.Listen}}"       # UDP
-advertise: [{{range $i, $a := .Advertise}}{{if $i}}, {{end}}"{{$a}}"{{end}}]   # what enrolment tokens tell agents to dial
+advertise: [{{range $i, $a := .Advertise}}{{if $i}}, {{end}}"{{$a}}"{{end}}]   # what enrolment tokens tell {{if .HasRole "gateway"}}agents{{else}}gateways{{end}} to dial
+{{- if .HasRole "gateway"}}
 peers_dir: peers.d          # one policy row a peer domain, written by "gatewayd peer add"
+{{- end}}
 {{- if ne (len .Roles) 2}}
 roles: [{{range $i, $r := .Roles}}{{if $i}}, {{end}}{{$r}}{{end}}]
 {{- end}}
@@ -222,7 +226,7 @@ func writeConfig(file string, cfg config.Gateway) error {
 		cfg.Advertise = []string{cfg.Listen}
 	}
 	var b strings.Builder
-	if err := configTemplate.Execute(&b, cfg); err != nil {
+	if err := configTemplate.Execute(&b, &cfg); err != nil {
 		return err
 	}
 	return renameio.WriteFile(file, []byte(b.String()), 0o644)

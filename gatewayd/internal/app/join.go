@@ -94,6 +94,10 @@ func joinDraft(state string, advertise []string) (key crypto.Signer, draft arp.G
 	if err != nil {
 		return nil, draft, err
 	}
+	spki, err := identity.SPKIHash(key.Public())
+	if err != nil {
+		return nil, draft, err
+	}
 	keys, at := &keyring{dir: state}, time.Now()
 	for _, use := range gatewayUses {
 		s, err := identity.LoadSigner(keys.file(use, ""))
@@ -103,8 +107,11 @@ func joinDraft(state string, advertise []string) (key crypto.Signer, draft arp.G
 		if err != nil {
 			return nil, draft, err
 		}
-		b := identity.NewBundleKey(s, "", wireUse(use), at, signerLife)
-		draft.Keys = append(draft.Keys, arp.GatewayKey{Use: uint8(b.Use), Public: b.Public, NotBefore: b.NotBefore, NotAfter: b.NotAfter})
+		shown, err := proven(identity.NewBundleKey(s, "", wireUse(use), at, signerLife), s, arp.KeyProof{SPKI: spki[:]})
+		if err != nil {
+			return nil, draft, err
+		}
+		draft.Keys = append(draft.Keys, shown)
 	}
 	draft.Addresses = hostPorts(advertise)
 	return key, draft, nil

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -106,5 +107,55 @@ func TestOlderFolderGetsItsNewKeys(t *testing.T) {
 	}
 	if n := len(g.app.trust.Own().Keys); n != 2*len(signers) {
 		t.Errorf("%d keys are published after a turn has begun", n)
+	}
+}
+
+// An operator can see how far the replacement of a key is: what signs, what is published since when, and when it takes over.
+func TestKeysAreListedWhileTheyTurn(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Init(InitOptions{Dir: dir, Domain: "x.example", Listen: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Truncate(time.Second)
+	h, err := loadHome(&config.Gateway{StateDir: dir + "/state"}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := func() (out []string) {
+		t.Helper()
+		for _, r := range h.keys.list(&h.bundle.Bundle) {
+			if r.Use == "session tokens" {
+				out = append(out, r.State)
+			}
+			if r.Published == nil || r.Use == "" || len(r.Key) != 16 {
+				t.Errorf("%+v", r)
+			}
+		}
+		return out
+	}
+	if got := states(); !slices.Equal(got, []string{"signs"}) {
+		t.Errorf("at first %v", got)
+	}
+	if n := len(h.keys.list(&h.bundle.Bundle)); n != len(signers) {
+		t.Errorf("%d keys of %d are listed", n, len(signers))
+	}
+	if _, err := h.renewBundle(at, true); err != nil {
+		t.Fatal(err)
+	}
+	if got := states(); !slices.Equal(got, []string{"signs", "next"}) {
+		t.Errorf("begun: %v", got)
+	}
+	next := h.keys.list(&h.bundle.Bundle)[1]
+	if next.State != "next" || next.Then == nil || !next.Published.Equal(at) {
+		t.Fatalf("%+v", next)
+	}
+	for _, early := range []time.Duration{time.Second, 0} { // the time that is told is that of the change
+		if _, err := h.renewBundle(next.Then.Add(-early), false); err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool][]string{true: {"signs", "next"}, false: {"signs", "replaced"}}[early > 0]
+		if got := states(); !slices.Equal(got, want) {
+			t.Errorf("%v before it is due: %v", early, got)
+		}
 	}
 }

@@ -244,13 +244,8 @@ func (a *app) reapply(ctx context.Context, r *recovery) error {
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.last)) {
-		if a.amc == nil {
-			break // the AMC tells with its next status list
-		}
-		if err := a.amc.Reapply(ctx, r.last[id].state, r.last[id].change); err != nil {
-			return err
-		}
+	if err := a.standAgain(ctx, r.last); err != nil {
+		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.withdrawn)) {
 		if err := a.withdrawAgain(ctx, id, r.withdrawn[id]); err != nil {
@@ -261,6 +256,24 @@ func (a *app) reapply(ctx context.Context, r *recovery) error {
 		return nil
 	}
 	return a.catchUp(ctx)
+}
+
+// standAgain gives agents the states that the log says last: by the records of the AMC, or, where that is on another host, in the directory
+// alone, of which the AMC's next status list has the last word.
+func (a *app) standAgain(ctx context.Context, last map[string]word) error {
+	for _, id := range slices.Sorted(maps.Keys(last)) {
+		w := last[id]
+		var err error
+		if a.amc != nil {
+			err = a.amc.Reapply(ctx, w.state, w.change)
+		} else if err = a.follow(ctx, identity.Standing{AIC: id, State: w.state}); errors.Is(err, directory.ErrNotFound) {
+			err = nil // ended, or lost
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reissued notes the newest certificate and key in an agent's entry.

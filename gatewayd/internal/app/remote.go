@@ -29,7 +29,7 @@ func (a *app) joinAMC() {
 		},
 		Log: a.log,
 	})
-	a.center = a.remote
+	a.center = center{a.remote, a}
 }
 
 // takeBundle takes the next bundle of the own domain from its AMC, or through it that of another one.
@@ -128,11 +128,9 @@ func (a *app) turnRemote(ctx context.Context, at time.Time, force bool) error {
 	if err != nil || !changed {
 		return err
 	}
-	var keys []arp.GatewayKey
-	for _, k := range b.Keys {
-		if k.Owner == string(a.home.gateway) {
-			keys = append(keys, arp.GatewayKey{Use: uint8(k.Use), Public: k.Public, NotBefore: k.NotBefore, NotAfter: k.NotAfter})
-		}
+	keys, err := a.home.keys.shown(&b)
+	if err != nil {
+		return err
 	}
 	ask, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -178,6 +176,7 @@ func (a *app) renewRemote(ctx context.Context, at time.Time) error {
 func (a *app) lift(ctx context.Context) {
 	for _, l := range a.registry.List() {
 		if l.State == directory.Suspended && a.statuses.Of(l.AIC) == identity.Good {
+			a.mirrorStanding(ctx, identity.Standing{AIC: l.AIC, State: identity.Good})
 			if err := a.registry.SetState(ctx, l.AIC, directory.Active, now()); err != nil {
 				a.log.Error("directory does not follow the status list", "aic", l.AIC, "err", err)
 			}

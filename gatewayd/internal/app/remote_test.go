@@ -2,7 +2,10 @@ package app
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -295,6 +298,106 @@ func TestGatewayShowsNobodyElsesKeys(t *testing.T) {
 	}
 }
 
+// A key that nobody has published yet is a gateway's only if the key itself says so: for this gateway, and for this use.
+func TestGatewayProvesItsKeys(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	id := string(g.app.home.gateway)
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := frame.NewSigner(private)
+	digest := identity.NewBundleKey(s, g.app.home.gateway, identity.UseDigest, time.Now(), time.Hour)
+	show := func(by *arp.KeyProof, use identity.Use) error {
+		t.Helper()
+		k := arp.GatewayKey{Use: uint8(use), Public: digest.Public, NotBefore: digest.NotBefore, NotAfter: digest.NotAfter}
+		if by != nil {
+			var err error
+			if k.Proof, err = by.Sign(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := g.app.remote.PutKeys(t.Context(), []arp.GatewayKey{k})
+		return err
+	}
+	for name, err := range map[string]error{
+		"without a proof":        show(nil, identity.UseDigest),
+		"of another gateway":     show(&arp.KeyProof{Owner: string(center.app.home.gateway), Use: uint8(identity.UseDigest)}, identity.UseDigest),
+		"as the joining one's":   show(&arp.KeyProof{SPKI: make([]byte, 32), Use: uint8(identity.UseDigest)}, identity.UseDigest),
+		"proved for another use": show(&arp.KeyProof{Owner: id, Use: uint8(identity.UseDigest)}, identity.UseSAT),
+	} {
+		if frame.CodeOf(err) != frame.Binding {
+			t.Errorf("a key %s: %v", name, err)
+		}
+	}
+	if err := show(&arp.KeyProof{Owner: id, Use: uint8(identity.UseDigest)}, identity.UseDigest); err != nil {
+		t.Errorf("a key that is proved: %v", err)
+	}
+	if err := show(nil, identity.UseDigest); err != nil {
+		t.Errorf("the same again, when the bundle names it: %v", err)
+	}
+}
+
+// A whole rotation of a gateway's keys passes its AMC: the next ones are proved, and the replaced ones, which nobody can prove any more, stay.
+func TestRotationOfProvenKeys(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	own := func() (n int) {
+		for _, k := range center.app.trust.Own().Keys {
+			if k.Owner == string(g.app.home.gateway) {
+				n++
+			}
+		}
+		return n
+	}
+	before := own()
+	for i, step := range []struct {
+		after time.Duration
+		force bool
+	}{{0, true}, {time.Hour, false}, {time.Hour, true}, {2 * time.Hour, false}} {
+		if err := g.app.turnRemote(t.Context(), time.Now().Add(step.after), step.force); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if want := before * (2 + i/2); own() != want {
+			t.Errorf("after step %d the bundle has %d keys of the gateway, want %d", i, own(), want)
+		}
+	}
+}
+
+// A gateway that joins proves its keys as that of its certificate request.
+func TestJoinNeedsProvenKeys(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	made, err := center.app.CreateToken(t.Context(), admin.TokenRequest{For: "gateway"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := arp.ParseToken(made.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, of, err := joinDraft(t.TempDir(), []string{"127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, own, err := joinDraft(t.TempDir(), []string{"127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, draft := range map[string]arp.GatewayDraft{
+		"of another one": of,
+		"without proof":  {Keys: []arp.GatewayKey{{Use: own.Keys[0].Use, Public: own.Keys[0].Public, NotBefore: own.Keys[0].NotBefore, NotAfter: own.Keys[0].NotAfter, Proof: []byte{}}}},
+	} {
+		if _, _, _, err := aaap.Join(t.Context(), g.ep, token, key, draft); frame.CodeOf(err) != frame.Binding {
+			t.Errorf("it joins with keys %s: %v", name, err)
+		}
+	}
+	if _, _, _, err := aaap.Join(t.Context(), g.ep, token, key, own); err != nil {
+		t.Errorf("the token is used up by what was refused: %v", err)
+	}
+}
+
 // A gateway speaks to the AMC that it has joined, and takes no other gateway of its domain for it.
 func TestAnotherGatewayIsNotTheAMC(t *testing.T) {
 	t.Parallel()
@@ -408,5 +511,48 @@ func TestAMCAloneTakesNoPeers(t *testing.T) {
 	}
 	if err := center.app.ReloadPeers(t.Context()); !errors.Is(err, errNoPeers) {
 		t.Error("reload:", err)
+	}
+}
+
+// A gateway that changes its keys, or connects, without end is told to wait, and what it has goes on.
+func TestAMCBoundsTheHurryOfAGateway(t *testing.T) {
+	t.Parallel()
+	center, g := newRemoteDomain(t)
+	var keys []arp.GatewayKey
+	for _, k := range g.app.trust.Own().Keys {
+		if k.Owner == string(g.app.home.gateway) {
+			keys = append(keys, arp.GatewayKey{Use: uint8(k.Use), Public: k.Public, NotBefore: k.NotBefore, NotAfter: k.NotAfter})
+		}
+	}
+	var err error
+	done := 0
+	for ; done < 100 && err == nil; done++ {
+		_, err = g.app.remote.PutKeys(t.Context(), keys)
+	}
+	if done < 10 || frame.CodeOf(err) != frame.RateLimited || !strings.Contains(err.Error(), "try again in") {
+		t.Errorf("after %d changes of keys: %v", done, err)
+	}
+	if ok, why := g.app.remote.Attached(); !ok {
+		t.Errorf("it is not attached any more: %v", why)
+	}
+	refused := 0
+	for range 40 {
+		c, err := g.ep.Dial(t.Context(), center.cfg.Listen, frame.ALPNControl, "", endpoint.Credentials{
+			Certificate: g.app.home.current(), Verify: g.app.trust.Verify(x509.ExtKeyUsageServerAuth, g.app.remote.Role),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-c.Context().Done():
+			if frame.CodeOf(c.Err()) == frame.RateLimited {
+				refused++
+			}
+		case <-time.After(50 * time.Millisecond):
+			c.Close(frame.OK, "")
+		}
+	}
+	if refused == 0 {
+		t.Error("40 connections at once are served")
 	}
 }

@@ -76,6 +76,7 @@ func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
 func (a *app) standing(ctx context.Context, changes []identity.Standing) {
 	for _, c := range changes {
 		a.log.Info("standing changed", "aic", c.AIC, "state", c.State.String())
+		a.mirrorStanding(ctx, c)
 		err := a.follow(ctx, c)
 		away := errors.Is(err, directory.ErrNotFound) // another domain's, or withdrawn here: then whoever did it closes its connections
 		if err != nil && !away {

@@ -155,6 +155,9 @@ type AuditRow struct {
 
 // ShowAudit visits the records after a number, of one kind if one is given; checkpoints only where they are asked for.
 func ShowAudit(dir string, after uint64, kind string, f func(AuditRow) error) error {
+	if err := checkAuditKind(kind); err != nil {
+		return err
+	}
 	return audit.Read(dir, after, func(r audit.Record) error {
 		if kind == "" && r.Kind == audit.KindCheckpoint || kind != "" && r.Kind != kind {
 			return nil

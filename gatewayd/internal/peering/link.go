@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"agentgw/cdsp"
+	"agentgw/cdsp/replica"
 	"agentgw/directory/semreq"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
@@ -131,10 +134,22 @@ func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool, own
 	p.linkDown(l)
 	err = session.Err()
 	if r := p.row(l.domain); r != nil && err != nil && !errors.Is(err, context.Canceled) { // that is our own doing
+		if strings.Contains(err.Error(), replica.RolesDiffer) {
+			err = explainRoles(err, r.Row)
+			if !dialled { // who has dialled logs it
+				p.log.Warn("neighbour is not connected", "domain", l.domain, "remote", c.RemoteAddr().String(), "err", err)
+			}
+		}
 		text := err.Error()
 		r.lastErr.Store(&text)
 	}
 	return err
+}
+
+// explainRoles says what to change after a session that ended for its roles: neither side can know which of the two rows is wrong.
+func explainRoles(err error, r Row) error {
+	return frame.Errorf(frame.Policy, "%s; the row for %s here says %s: agree on customer at one end and provider at the other, or peer at both, "+
+		"then `gatewayd peer add --replace --role ROLE` where it is wrong", frame.Text(err), r.Domain, r.Role)
 }
 
 // earlierEnd is when the first of two certificates ends.
@@ -255,7 +270,11 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, ad
 			text := err.Error()
 			d.lastErr.Store(&text)
 		}
-		p.log.Info("neighbour is not connected", "domain", domain, "address", addresses[n%len(addresses)], "err", err, "again_in", wait.Round(time.Millisecond).String())
+		level := slog.LevelInfo
+		if frame.CodeOf(err) == frame.Policy { // it will not pass by itself
+			level = slog.LevelWarn
+		}
+		p.log.Log(ctx, level, "neighbour is not connected", "domain", domain, "address", addresses[n%len(addresses)], "err", err, "again_in", wait.Round(time.Millisecond).String())
 		select {
 		case <-ctx.Done():
 			return
