@@ -33,9 +33,22 @@ type Query struct {
 	PerAIC   int      // capabilities of one AIC in the list; 0 is PerAIC
 	// All asks for everything that passes the filters where the request names neither a text nor capabilities, tags or classes.
 	All bool
+	// Without leaves parts of the pipeline out, to measure what each is worth.
+	Without Parts
 	// Accept is the owner's own filter (state, visibility, liveness); nil accepts all. It must be fast and must not call the index.
 	Accept func(*directory.Capability) bool
 }
+
+// Parts of the pipeline, as bits.
+type Parts uint8
+
+// The parts that a request may be ranked without.
+const (
+	Pairs Parts = 1 << iota // neighbouring pairs of terms
+	Words                   // all of the text part
+	Dense                   // embeddings
+	Steps                   // cutting a request that asks for several things
+)
 
 // Prepared is a query with what is computed of it once. It does not change, and any number of goroutines may use it.
 type Prepared struct {
@@ -70,8 +83,10 @@ func Prepare(q Query) *Prepared {
 	list := queryTerms(q.Text)
 	q.Text = strings.TrimSpace(q.Text)
 	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(list)}
-	for _, s := range steps(q.Text) {
-		p.steps = append(p.steps, readStep(s))
+	if q.Without&Steps == 0 {
+		for _, s := range steps(q.Text) {
+			p.steps = append(p.steps, readStep(s))
+		}
 	}
 	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
 	for _, c := range q.Classes {

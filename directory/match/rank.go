@@ -81,8 +81,10 @@ func (r *ranking) scoreSteps() {
 		}
 	}
 	r.score(&r.step)
-	r.scoreIdentifiers()
-	r.scoreTypos()
+	if r.Without&Words == 0 {
+		r.scoreIdentifiers()
+		r.scoreTypos()
+	}
 	f, several := r.fusion(), len(r.steps) > 0
 	for at := range r.rank {
 		z := f.of(r, at)
@@ -95,8 +97,12 @@ func (r *ranking) scoreSteps() {
 
 func (r *ranking) score(s *step) {
 	clear(r.lex)
-	r.scoreTerms(s)
-	r.scorePairs(s)
+	if r.Without&Words == 0 {
+		r.scoreTerms(s)
+	}
+	if r.Without&(Words|Pairs) == 0 {
+		r.scorePairs(s)
+	}
 	r.scoreDense(s)
 }
 
@@ -190,7 +196,7 @@ func (r *ranking) scoreIdentifiers() {
 
 // scoreDense compares the request's embedding with every document's.
 func (r *ranking) scoreDense(s *step) {
-	if s.embedding.scale == 0 {
+	if s.embedding.scale == 0 || r.Without&Dense != 0 {
 		clear(r.cos)
 		return
 	}
@@ -335,7 +341,11 @@ func (r *ranking) related(at int) bool {
 	if r.Text == "" {
 		return len(r.classes) == 0 || r.filed[at] > 0
 	}
-	return r.lex[at] != 0 || r.cos[at] >= leastLike || r.filed[at] > 0
+	least := float32(leastLike)
+	if r.Without&Words != 0 {
+		least = 0
+	}
+	return r.lex[at] != 0 || r.cos[at] >= least || r.filed[at] > 0
 }
 
 // worst is a heap with the worst of the best so far on top.
