@@ -162,13 +162,18 @@ func TestFilters(t *testing.T) {
 		"capability alone":                   {Query{Caps: []string{hotel.CapID}}, []string{"travel.hotel.book"}},
 		"capability, text that does not fit": {Query{Text: "rain", Caps: []string{hotel.CapID}}, []string{"travel.hotel.book"}},
 		"excluded":                           {Query{Text: "book", Exclude: []string{hotel.AIC}, MinScore: 200}, nil},
-		"accept":                             {Query{Text: "book", Accept: func(c *directory.Capability) bool { return strings.Contains(c.SkillID, "hotel") }}, []string{"travel.hotel.book"}},
-		"media type not taken":               {Query{Text: "book", In: []string{"image/png"}}, nil},
-		"media type not given":               {Query{Text: "book", Out: []string{"image/png"}}, nil},
-		"least confidence":                   {Query{Text: "book", MinScore: 9999}, nil},
-		"limit":                              {Query{Tags: []string{"travel"}, Limit: 1}, travel[:1]},
-		"nothing asked":                      {Query{}, nil},
-		"text of no known term":              {Query{Text: "quux"}, nil},
+		"accept": {Query{Text: "book", Refuse: func(c *directory.Capability) string {
+			if strings.Contains(c.SkillID, "hotel") {
+				return ""
+			}
+			return "no hotel"
+		}}, []string{"travel.hotel.book"}},
+		"media type not taken":  {Query{Text: "book", In: []string{"image/png"}}, nil},
+		"media type not given":  {Query{Text: "book", Out: []string{"image/png"}}, nil},
+		"least confidence":      {Query{Text: "book", MinScore: 9999}, nil},
+		"limit":                 {Query{Tags: []string{"travel"}, Limit: 1}, travel[:1]},
+		"nothing asked":         {Query{}, nil},
+		"text of no known term": {Query{Text: "quux"}, nil},
 	} {
 		if got := skills(x.Resolve(c.q)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

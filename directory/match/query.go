@@ -1,6 +1,7 @@
 package match
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -35,8 +36,11 @@ type Query struct {
 	All bool
 	// Without leaves parts of the pipeline out, to measure what each is worth.
 	Without Parts
-	// Accept is the owner's own filter (state, visibility, liveness); nil accepts all. It must be fast and must not call the index.
-	Accept func(*directory.Capability) bool
+	// Refuse is the owner's own filter (state, visibility, liveness): why a capability is held back, "" where it is not; nil holds
+	// nothing back. It must be fast and must not call the index.
+	Refuse func(*directory.Capability) string
+	// Refused hears of the best capabilities that a filter or a limit held back, and why; nil ignores it.
+	Refused func(c *directory.Capability, score float64, why string)
 }
 
 // Parts of the pipeline, as bits.
@@ -102,11 +106,37 @@ func Prepare(q Query) *Prepared {
 	return p
 }
 
-// fits says whether a document passes the hard filters.
-func (p *Prepared) fits(d *document) bool {
+// refusal is which hard filter holds a document back, "" where none does.
+func (p *Prepared) refusal(d *document) string {
 	c := &d.cap
-	return (len(p.Caps) == 0 || slices.Contains(p.Caps, c.CapID)) && !slices.Contains(p.Exclude, c.AIC) &&
-		hasTags(d.tags, p.tags) && p.suits(c) && (p.Accept == nil || p.Accept(c))
+	switch {
+	case len(p.Caps) > 0 && !slices.Contains(p.Caps, c.CapID):
+		return "is not among the capabilities that were named"
+	case slices.Contains(p.Exclude, c.AIC):
+		return "its agent was excluded"
+	}
+	for _, t := range p.tags {
+		if !slices.Contains(d.tags, t) {
+			return p.say("has no tag %s", t)
+		}
+	}
+	switch {
+	case !meets(p.In, c.In):
+		return p.say("takes %v, and not what the asker sends", c.In)
+	case !meets(p.Out, c.Out):
+		return p.say("gives %v, and not what the asker takes", c.Out)
+	case p.Refuse != nil:
+		return p.Refuse(c)
+	}
+	return ""
+}
+
+// say puts a reason into words where somebody hears it.
+func (p *Prepared) say(format string, args ...any) string {
+	if p.Refused == nil {
+		return format
+	}
+	return fmt.Sprintf(format, args...)
 }
 
 // suits says whether a capability takes and gives what the asker can.

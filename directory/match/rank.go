@@ -271,11 +271,17 @@ func (t *taken) walk(docs []doc, tolerance int) (done bool) {
 	r := t.r
 	for _, d := range docs {
 		c := &d.document().cap
-		if len(r.Caps) == 0 && (t.perAIC[c.AIC] == r.perAIC() || t.perProvider[c.Provider] == max(PerProvider, r.perAIC())) || !r.fits(d.document()) {
+		why := t.limit(c)
+		if why == "" {
+			why = r.refusal(d.document())
+		}
+		if why != "" {
+			t.refused(d, why)
 			continue
 		}
 		confidence := r.confidence(d)
 		if confidence < r.MinScore {
+			t.refused(d, r.say("its confidence is %d, at least %d was asked for", confidence, r.MinScore))
 			if t.poor++; t.poor == tolerance {
 				return true
 			}
@@ -289,6 +295,24 @@ func (t *taken) walk(docs []doc, tolerance int) (done bool) {
 		}
 	}
 	return false
+}
+
+// limit says which limit of one list a capability is beyond, "" where none.
+func (t *taken) limit(c *directory.Capability) string {
+	switch {
+	case len(t.r.Caps) > 0:
+	case t.perAIC[c.AIC] == t.r.perAIC():
+		return t.r.say("%d of its agent's are in the list already", t.r.perAIC())
+	case t.perProvider[c.Provider] == max(PerProvider, t.r.perAIC()):
+		return t.r.say("%d of its provider's are in the list already", max(PerProvider, t.r.perAIC()))
+	}
+	return ""
+}
+
+func (t *taken) refused(d doc, why string) {
+	if t.r.Refused != nil {
+		t.r.Refused(&d.document().cap, t.r.value(d), why)
+	}
 }
 
 // named are the living documents that the request names, in order.
@@ -401,10 +425,7 @@ func (r *ranking) perAIC() int {
 }
 
 func (r *ranking) candidate(d doc, confidence uint16) directory.Candidate {
-	out := directory.Candidate{Capability: d.document().cap, Score: 1, Confidence: confidence}
-	if r.Text != "" {
-		out.Score = r.rank[d.at]
-	}
+	out := directory.Candidate{Capability: d.document().cap, Score: r.value(d), Confidence: confidence}
 	e := &out.Evidence
 	e.Matched, e.Structured = r.matched(d), r.structured(d.document())
 	if r.Text != "" {
@@ -424,6 +445,17 @@ func (r *ranking) candidate(d doc, confidence uint16) directory.Candidate {
 	}
 	e.Coverage = myriad(found, r.total)
 	return out
+}
+
+// value is a document's score: deviations from the mean where there is a text, else how well it fits.
+func (r *ranking) value(d doc) float64 {
+	switch {
+	case r.Text != "":
+		return r.rank[d.at]
+	case len(r.classes) > 0:
+		return r.filed[d.at]
+	}
+	return 1
 }
 
 // at is a document's posting in a list.

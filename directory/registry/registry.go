@@ -151,17 +151,53 @@ const maxFiltered = 4096
 // Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by
 // nobody here.
 func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
-	own, passes := q.Accept, filtered(q.Filter)
-	q.Accept = func(c *directory.Capability) bool {
+	own, passes := q.Refuse, filtered(q.Filter)
+	q.Refuse = func(c *directory.Capability) string {
 		rec := r.record(c.AIC)
-		return rec != nil && rec.entry.Offered(now) && rec.entry.VisibleTo(q.Asker, q.Home) &&
-			(q.IncludeOffline || rec.live.alive.Load()) && (own == nil || own(c)) && passes(rec, c)
+		switch {
+		case rec == nil:
+			return "was withdrawn a moment ago"
+		case !rec.entry.State.Offered():
+			return "is " + rec.entry.State.String()
+		case !rec.entry.Offered(now):
+			return "has expired"
+		case !rec.entry.VisibleTo(q.Asker, q.Home):
+			return "is not visible to " + q.Asker + " (" + rec.entry.Visibility.String() + ")"
+		case !q.IncludeOffline && !rec.live.alive.Load():
+			return "its agent is offline"
+		case !passes(rec, c):
+			return "the filter does not hold of it"
+		case own != nil:
+			return own(c)
+		}
+		return ""
 	}
 	list := r.index.Resolve(q.Query)
 	for i := range list {
 		list[i].Offline = !r.Alive(list[i].AIC)
 	}
 	return list
+}
+
+// Refused is a capability that a request comes near to and does not get, and why.
+type Refused struct {
+	directory.Capability
+	Score float64
+	Why   string
+}
+
+// MaxRefused is how many [Registry.Explain] names.
+const MaxRefused = 20
+
+// Explain is Resolve, with the best of those that were held back.
+func (r *Registry) Explain(q Request, now time.Time) ([]directory.Candidate, []Refused) {
+	var refused []Refused
+	q.Refused = func(c *directory.Capability, score float64, why string) {
+		if len(refused) < MaxRefused {
+			refused = append(refused, Refused{*c, score, why})
+		}
+	}
+	return r.Resolve(q, now), refused
 }
 
 // filtered judges one capability after another by a filter, as far as its budget goes.

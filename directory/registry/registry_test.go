@@ -159,7 +159,12 @@ func TestWhoIsOffered(t *testing.T) {
 		"partner":         {Request{Query: match.Query{Text: "kite"}, Asker: "partner.example"}, []string{public, listed}},
 		"stranger":        {Request{Query: match.Query{Text: "kite"}, Asker: "x.example"}, []string{public}},
 		"offline as well": {Request{Query: match.Query{Text: "kite"}, Asker: "x.example", IncludeOffline: true}, []string{public, offline}},
-		"own filter": {Request{Query: match.Query{Text: "kite", Accept: func(c *directory.Capability) bool { return c.AIC != public }}, Home: true},
+		"own filter": {Request{Query: match.Query{Text: "kite", Refuse: func(c *directory.Capability) string {
+			if c.AIC == public {
+				return "public"
+			}
+			return ""
+		}}, Home: true},
 			[]string{domain, listed}},
 	} {
 		if got := found(r, c.q); !slices.Equal(got, c.want) {
