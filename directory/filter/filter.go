@@ -36,6 +36,9 @@ const (
 // Filter is a parsed expression. It does not change, and any number of goroutines may use it.
 type Filter struct{ root group }
 
+// Nothing passes no document.
+var Nothing = &Filter{group{logic: "or"}}
+
 type group struct {
 	logic      string
 	conditions []condition

@@ -100,12 +100,12 @@ func (r *ranking) confidence(d doc) uint16 {
 	}
 	sum := 0.
 	for _, t := range r.terms {
-		if p, ok := at(d.part.terms[t.text], d.id); ok {
+		if p, ok := postingOf(d.part.terms[t.text], d.id); ok {
 			sum += t.bg * saturate(int(p.weight), d.document().length)
 		}
 	}
 	for _, t := range r.pairs {
-		if _, ok := at(d.part.pairs[t.text], d.id); ok {
+		if _, ok := postingOf(d.part.pairs[t.text], d.id); ok {
 			sum += r.pairFactor * t.bg
 		}
 	}

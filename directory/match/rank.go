@@ -110,7 +110,8 @@ type ranking struct {
 	*view
 	*Prepared
 	*scratch
-	average, averagePairs float64         // lengths
+	average, averagePairs float64 // lengths
+	meant                 []meant
 	filed                 map[int]float64 // how well a document fits the classes asked for, where it does
 }
 
@@ -427,19 +428,19 @@ func (r *ranking) perAIC() int {
 func (r *ranking) candidate(d doc, confidence uint16) directory.Candidate {
 	out := directory.Candidate{Capability: d.document().cap, Score: r.value(d), Confidence: confidence}
 	e := &out.Evidence
-	e.Matched, e.Structured = r.matched(d), r.structured(d.document())
+	e.Matched, e.Structured = r.matched(d), r.structured(d)
 	if r.Text != "" {
 		e.Cosine = float64(r.cos[d.at])
 	}
 	found := 0.
 	for _, t := range r.terms {
-		if p, ok := at(d.part.terms[t.text], d.id); ok {
+		if p, ok := postingOf(d.part.terms[t.text], d.id); ok {
 			e.Text += r.termScore(r.termIDF(t.text), t, p, d.document())
 			found += t.bg
 		}
 	}
 	for _, t := range r.pairs {
-		if p, ok := at(d.part.pairs[t.text], d.id); ok {
+		if p, ok := postingOf(d.part.pairs[t.text], d.id); ok {
 			e.Bigram += r.pairScore(r.pairIDF(t.text), t, p, d.document())
 		}
 	}
@@ -458,8 +459,8 @@ func (r *ranking) value(d doc) float64 {
 	return 1
 }
 
-// at is a document's posting in a list.
-func at(list []posting, id uint32) (posting, bool) {
+// postingOf is a document's posting in a list.
+func postingOf(list []posting, id uint32) (posting, bool) {
 	i, ok := slices.BinarySearchFunc(list, id, func(e posting, id uint32) int { return int(e.doc) - int(id) })
 	if !ok {
 		return posting{}, false
@@ -471,7 +472,7 @@ func at(list []posting, id uint32) (posting, bool) {
 func (r *ranking) matched(d doc) []directory.FieldMatch {
 	var byField [len(fieldNames)][]string
 	for _, t := range r.terms {
-		p, ok := at(d.part.terms[t.text], d.id)
+		p, ok := postingOf(d.part.terms[t.text], d.id)
 		if !ok {
 			continue
 		}
@@ -490,9 +491,9 @@ func (r *ranking) matched(d doc) []directory.FieldMatch {
 	return out
 }
 
-// structured lists the exact matches: capability id, tags, identifiers of the text.
-func (r *ranking) structured(d *document) []string {
-	var out []string
+// structured lists what is no term of the text: the capability id, classes, tags, identifiers, and words that were nearly met.
+func (r *ranking) structured(at doc) []string {
+	d, out := at.document(), []string(nil)
 	if slices.Contains(r.Caps, d.cap.CapID) {
 		out = append(out, "capability "+d.cap.CapID)
 	}
@@ -503,6 +504,11 @@ func (r *ranking) structured(d *document) []string {
 	for _, raw := range r.idents {
 		if raw == strings.ToLower(d.cap.SkillID) || raw == strings.ToLower(d.cap.Name) {
 			out = append(out, "identifier "+raw)
+		}
+	}
+	for _, m := range r.meant {
+		if _, has := postingOf(at.part.terms[m.term], at.id); has {
+			out = append(out, m.term+" for "+m.word)
 		}
 	}
 	return out

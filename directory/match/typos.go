@@ -137,6 +137,9 @@ func (v *view) corrections(word string) []correction {
 	return out[:min(len(out), maxCorrection)]
 }
 
+// meant is a word of a request and what it may have meant.
+type meant struct{ word, term string }
+
 // scoreTypos adds what the words that nobody knows may have meant.
 func (r *ranking) scoreTypos() {
 	for _, t := range r.unknown {
@@ -144,6 +147,7 @@ func (r *ranking) scoreTypos() {
 			continue
 		}
 		for _, c := range r.corrections(t.text) {
+			r.meant = append(r.meant, meant{t.text, c.meant})
 			idf := r.termIDF(c.meant) * typoShare * c.dice
 			for i, p := range r.parts {
 				for _, e := range p.terms[c.meant] {

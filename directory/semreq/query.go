@@ -95,6 +95,18 @@ func (q Query) Validate() error {
 	return nil
 }
 
+// ParsedFilter is the filter of a query that was validated, nil without one.
+func (q Query) ParsedFilter() *filter.Filter {
+	if len(q.Filter) == 0 {
+		return nil
+	}
+	f, err := filter.Parse(q.Filter)
+	if err != nil { // not validated: nothing passes
+		return filter.Nothing
+	}
+	return f
+}
+
 // Encode is the query's bytes, as SREQ carries them.
 func (q Query) Encode() ([]byte, error) { return frame.Marshal(q) }
 

@@ -21,6 +21,7 @@ type Gateway interface {
 	Digests() []DigestRow
 	CreateToken(ctx context.Context, r TokenRequest) (TokenAnswer, error)
 	Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error)
+	Match(ctx context.Context, r MatchRequest) (*Match, error)
 	ReloadPeers(ctx context.Context) error
 	Withdraw(ctx context.Context, r WithdrawRequest) error
 	Trust
@@ -243,6 +244,7 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return list(g.Digests()), nil }))
 	mux.HandleFunc("POST /v1/token", control.Handle(g.CreateToken))
 	mux.HandleFunc("POST /v1/resolve", control.Handle(g.Resolve))
+	mux.HandleFunc("POST /v1/match", control.Handle(g.Match))
 	mux.HandleFunc("POST /v1/peers/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadPeers(ctx) }))
 	mux.HandleFunc("POST /v1/agents/withdraw", control.Handle(func(ctx context.Context, r WithdrawRequest) (None, error) {
 		return None{}, g.Withdraw(ctx, r)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"agentgw/directory"
-	"agentgw/directory/filter"
 	"agentgw/directory/match"
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
@@ -70,17 +69,15 @@ func (g glue) SetAlive(id string, alive bool) { g.Registry.SetAlive(id, alive, n
 
 // Match implements relay.Directory.
 func (g glue) Match(q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) []directory.Candidate {
+	return g.Resolve(registryRequest(q, c, asker, want, minScore), now())
+}
+
+// registryRequest is a semantic request as the directory takes it.
+func registryRequest(q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) registry.Request {
 	mq := matchQuery(q)
 	mq.MinScore, mq.Limit = minScore, want
 	mq.Exclude = append([]string{asker.AIC}, c.Exclude...) // nobody is told to ask itself
-	var f *filter.Filter
-	if len(q.Filter) > 0 {
-		var err error
-		if f, err = filter.Parse(q.Filter); err != nil { // the request was validated
-			return nil
-		}
-	}
-	return g.Resolve(registry.Request{Query: mq, Asker: asker.Domain, Home: asker.Home, Filter: f}, now())
+	return registry.Request{Query: mq, Asker: asker.Domain, Home: asker.Home, Filter: q.ParsedFilter()}
 }
 
 // Score implements relay.Directory.
