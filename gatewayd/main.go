@@ -226,6 +226,9 @@ func resolveCmd(o *options) *cobra.Command {
 				return err
 			}
 			in.Query.Text, in.BudgetMS, in.Query.Filter = strings.Join(args, " "), uint64(budget.Milliseconds()), []byte(filter)
+			if err := checkFilter(filter); err != nil {
+				return err
+			}
 			if explain {
 				return o.explainMatch(cmd, c, admin.MatchRequest{Ask: in, Domain: as})
 			}

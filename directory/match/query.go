@@ -32,6 +32,9 @@ type Query struct {
 	Exclude  []string // AICs
 	Limit    int      // candidates wanted; 0 is DefaultLimit
 	PerAIC   int      // capabilities of one AIC in the list; 0 is PerAIC
+	// After continues a list behind the place where it ended; nil begins it. Where the directory has changed meanwhile the places have
+	// moved a little, and nothing comes twice that has not.
+	After *Place
 	// All asks for everything that passes the filters where the request names neither a text nor capabilities, tags or classes.
 	All bool
 	// Without leaves parts of the pipeline out, to measure what each is worth.
@@ -41,6 +44,12 @@ type Query struct {
 	Refuse func(*directory.Capability) string
 	// Refused hears of the best capabilities that a filter or a limit held back, and why; nil ignores it.
 	Refused func(c *directory.Capability, score float64, why string)
+}
+
+// Place is where a list of candidates ended.
+type Place struct {
+	Score float64
+	CapID string
 }
 
 // Parts of the pipeline, as bits.

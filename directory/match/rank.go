@@ -351,7 +351,7 @@ func (r *ranking) best(many int) []doc {
 		first := r.first[i]
 		for id := range p.docs {
 			d := doc{p, uint32(id), first + id}
-			if p.isDead(d.id) || !r.related(d.at) {
+			if p.isDead(d.id) || !r.related(d) {
 				continue
 			}
 			h.offer(d, many)
@@ -362,7 +362,13 @@ func (r *ranking) best(many int) []doc {
 }
 
 // related says whether a document has anything in common with the request, tags apart.
-func (r *ranking) related(at int) bool {
+func (r *ranking) related(d doc) bool {
+	if p := r.After; p != nil {
+		if v := r.value(d); v > p.Score || v == p.Score && d.document().cap.CapID <= p.CapID {
+			return false
+		}
+	}
+	at := d.at
 	if r.Text == "" {
 		return len(r.classes) == 0 || r.filed[at] > 0
 	}

@@ -15,6 +15,7 @@ import (
 	"agentgw/directory/acs"
 	"agentgw/directory/filter"
 	"agentgw/directory/match"
+	"agentgw/directory/taxonomy"
 )
 
 // Store is what the registry keeps its entries in. A nil error means durable; Put and Tombstone compare the stored version with
@@ -32,6 +33,8 @@ type Registry struct {
 	store   Store
 	records sync.Map // AIC → *record: readers never wait
 	count   atomic.Int64
+	changes atomic.Uint64 // AICs that came or went
+	ordered atomic.Pointer[inOrder]
 	index   match.Index
 
 	indexing sync.Mutex // the index's one writer; never held across I/O
@@ -105,16 +108,81 @@ type Listing struct {
 func (r *Registry) List() []Listing {
 	var list []Listing
 	r.records.Range(func(_, v any) bool {
-		rec := v.(*record)
-		l := Listing{Entry: rec.entry, Capabilities: rec.caps, Alive: rec.live.alive.Load()}
-		if ms := rec.live.lastSeen.Load(); ms != 0 {
-			l.LastSeen = time.UnixMilli(ms).UTC()
-		}
-		list = append(list, l)
+		list = append(list, v.(*record).listing())
 		return true
 	})
 	slices.SortFunc(list, func(x, y Listing) int { return strings.Compare(x.AIC, y.AIC) })
 	return list
+}
+
+// Page is at most limit entries that are kept, of the AICs after one, in their order. more says that others follow.
+func (r *Registry) Page(after string, limit int, keep func(*Listing) bool) (list []Listing, more bool) {
+	order := r.order()
+	at, found := slices.BinarySearch(order, after)
+	if found {
+		at++
+	}
+	for _, id := range order[at:] {
+		rec := r.record(id)
+		if rec == nil {
+			continue
+		}
+		l := rec.listing()
+		if !keep(&l) {
+			continue
+		}
+		if len(list) == limit {
+			return list, true
+		}
+		list = append(list, l)
+	}
+	return list, false
+}
+
+// inOrder is the AICs in order, as they were after so many changes.
+type inOrder struct {
+	changes uint64
+	at      time.Time
+	aics    []string
+}
+
+// A list is put in order anew when an AIC has come or gone; a long one at most once a second, so that who reads it page by page while
+// others register does not have it sorted for each.
+const (
+	longList = 10_000
+	longWait = time.Second
+)
+
+func (r *Registry) order() []string {
+	changes, kept := r.changes.Load(), r.ordered.Load()
+	if kept != nil && (kept.changes == changes || len(kept.aics) > longList && time.Since(kept.at) < longWait) {
+		return kept.aics
+	}
+	next := &inOrder{changes: changes, at: time.Now(), aics: make([]string, 0, r.Len())}
+	r.records.Range(func(id, _ any) bool {
+		next.aics = append(next.aics, id.(string))
+		return true
+	})
+	slices.Sort(next.aics)
+	r.ordered.Store(next)
+	return next.aics
+}
+
+// Listing is one entry with what is known of the agent now; false without one.
+func (r *Registry) Listing(aic string) (Listing, bool) {
+	rec := r.record(aic)
+	if rec == nil {
+		return Listing{}, false
+	}
+	return rec.listing(), true
+}
+
+func (rec *record) listing() Listing {
+	l := Listing{Entry: rec.entry, Capabilities: rec.caps, Alive: rec.live.alive.Load()}
+	if ms := rec.live.lastSeen.Load(); ms != 0 {
+		l.LastSeen = time.UnixMilli(ms).UTC()
+	}
+	return l
 }
 
 // SetAlive marks an agent as attached or not; false if it has no entry. The digest does not follow liveness, so nobody is told.
@@ -360,6 +428,7 @@ func complete(e *directory.Entry) ([]directory.Capability, error) {
 	if e.ACSHash, err = doc.Hash(); err != nil {
 		return nil, err
 	}
+	e.Taxonomy = taxonomy.Version
 	if !e.ExpiresAt.IsZero() {
 		e.ExpiresAt = stamp(e.ExpiresAt)
 	}
@@ -392,6 +461,7 @@ func (r *Registry) show(e directory.Entry, caps []directory.Capability) {
 		rec.live = old.live
 	} else {
 		r.count.Add(1)
+		defer r.changes.Add(1)
 	}
 	r.records.Store(e.AIC, rec)
 	r.indexing.Lock()
@@ -406,6 +476,7 @@ func (r *Registry) hide(aic string) {
 		return
 	}
 	r.count.Add(-1)
+	r.changes.Add(1)
 	r.indexing.Lock()
 	r.index.Remove(aic)
 	r.indexing.Unlock()

@@ -4,6 +4,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 // Gateway is what the socket shows and changes.
 type Gateway interface {
 	Status() Status
-	Agents() []AgentRow
+	Agents(r AgentsRequest) (*AgentsPage, error)
+	ExportAgents(r AgentsRequest) (*ExportPage, error)
 	Agent(r AgentRequest) (AgentDetail, error)
 	Peers() []PeerRow
 	Digests() []DigestRow
@@ -107,6 +109,55 @@ type AgentRow struct {
 	Version      uint64    `json:"version"`
 	Skills       []string  `json:"skills"`
 	LastModified time.Time `json:"last_modified"`
+}
+
+// AgentsRequest asks for one page of the agents, in the order of their AICs.
+type AgentsRequest struct {
+	After  string `json:"after,omitempty"`  // the AIC at which the last page ended
+	Limit  int    `json:"limit,omitempty"`  // default 1000, at most that
+	State  string `json:"state,omitempty"`  // only those in one state, such as ACTIVE
+	Vendor string `json:"vendor,omitempty"` // only those of one vendor code
+}
+
+// MaxPage is the most rows of a page.
+const MaxPage = 1000
+
+// AgentsPage is one page.
+type AgentsPage struct {
+	Agents []AgentRow `json:"agents"`
+	Next   string     `json:"next,omitempty"` // where the next page begins; absent at the end
+}
+
+// ExportPage is one page of whole entries.
+type ExportPage struct {
+	Entries []ExportedEntry `json:"entries"`
+	Next    string          `json:"next,omitempty"`
+}
+
+// ExportedEntry is what the directory has of one agent: its authoritative ACS, and what the gateway keeps beside it.
+type ExportedEntry struct {
+	ACS   json.RawMessage `json:"acs"`
+	Entry EntryView       `json:"entry"`
+}
+
+// EntryView is the part of an entry that the agent cannot write.
+type EntryView struct {
+	CapabilityIDs    []string  `json:"capabilityIds"`
+	Domain           string    `json:"aad"`
+	Gateway          string    `json:"gateway"`
+	State            string    `json:"state"`
+	Version          uint64    `json:"version"`
+	RegisteredAt     time.Time `json:"registeredAt"`
+	LastModified     time.Time `json:"lastModifiedTime"`
+	ExpiresAt        time.Time `json:"expiresAt,omitzero"`
+	Visibility       string    `json:"visibility"`
+	Allow            []string  `json:"allow,omitempty"`
+	AuthorizedSkills []string  `json:"authorizedSkills"`
+	Provider         string    `json:"provider"`
+	ACSSHA256        string    `json:"acsSha256"` // of its canonical form (RFC 8785), base64url
+	Taxonomy         string    `json:"taxonomy"`  // that its classes are of
+	Alive            bool      `json:"alive"`
+	LastSeen         time.Time `json:"lastSeenAt,omitzero"`
 }
 
 // AgentRequest names an agent.
@@ -238,7 +289,8 @@ type None struct{}
 func Handler(g Gateway) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/status", control.Handle(func(context.Context, None) (Status, error) { return g.Status(), nil }))
-	mux.HandleFunc("POST /v1/agents", control.Handle(func(context.Context, None) ([]AgentRow, error) { return list(g.Agents()), nil }))
+	mux.HandleFunc("POST /v1/agents", control.Handle(func(_ context.Context, r AgentsRequest) (*AgentsPage, error) { return g.Agents(r) }))
+	mux.HandleFunc("POST /v1/agents/export", control.Handle(func(_ context.Context, r AgentsRequest) (*ExportPage, error) { return g.ExportAgents(r) }))
 	mux.HandleFunc("POST /v1/agents/show", control.Handle(func(_ context.Context, r AgentRequest) (AgentDetail, error) { return g.Agent(r) }))
 	mux.HandleFunc("POST /v1/peers", control.Handle(func(context.Context, None) ([]PeerRow, error) { return list(g.Peers()), nil }))
 	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return list(g.Digests()), nil }))

@@ -6,8 +6,10 @@ import (
 
 // MatchRequest asks how the gateway's own directory answers a request, and why.
 type MatchRequest struct {
-	Ask    semreq.Ask `json:"ask"`
-	Domain string     `json:"domain,omitempty"` // as if it came from there; default: the own domain
+	Ask     semreq.Ask `json:"ask"`
+	Offline bool       `json:"offline,omitempty"` // agents that are not attached too
+	After   string     `json:"after,omitempty"`   // where an earlier answer ended (Match.Next)
+	Domain  string     `json:"domain,omitempty"`  // as if it came from there; default: the own domain
 }
 
 // Match is the answer: the candidates, best first, and the best of those that were held back.
@@ -16,6 +18,7 @@ type Match struct {
 	Bar        uint16      `json:"bar"` // confidence from which the gateway answers itself, per ten thousand
 	Candidates []Candidate `json:"candidates"`
 	Refused    []Refused   `json:"refused"`
+	Next       string      `json:"next,omitempty"` // continues the list; absent at its end
 }
 
 // Candidate is one capability with its evidence. A confidence is relevance and never trust.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"agentgw/config"
-	"agentgw/directory/acs"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
@@ -55,35 +54,6 @@ func (a *app) Status() admin.Status {
 		})
 	}
 	return s
-}
-
-// Agents implements admin.Gateway.
-func (a *app) Agents() []admin.AgentRow {
-	if !a.cfg.HasRole(config.RoleGateway) {
-		return a.issuedTo()
-	}
-	return a.entries()
-}
-
-// entries are the agents of the directory.
-func (a *app) entries() (rows []admin.AgentRow) {
-	for _, l := range a.registry.List() {
-		row := admin.AgentRow{
-			AIC: l.AIC, State: l.State.String(), Attached: l.Alive, Visibility: l.Visibility.String(), Version: l.Version,
-			LastModified: l.LastModified, Skills: []string{},
-		}
-		for _, c := range l.Capabilities {
-			row.Name = c.AgentName
-			row.Skills = append(row.Skills, c.SkillID)
-		}
-		if len(l.Capabilities) == 0 { // it may use others' skills all the same
-			if doc, err := acs.Parse(l.ACS); err == nil {
-				row.Name = doc.Name
-			}
-		}
-		rows = append(rows, row)
-	}
-	return rows
 }
 
 // issuedTo is what an AMC alone, which has no directory, knows: whom it has issued credentials to, and how they stand.
@@ -217,10 +187,9 @@ func (a *app) Agent(r admin.AgentRequest) (admin.AgentDetail, error) {
 		return admin.AgentDetail{}, frame.Errorf(frame.ReqInvalid, "%w", err)
 	}
 	out := admin.AgentDetail{AIC: string(id)}
-	for _, row := range a.entries() {
-		if row.AIC == out.AIC {
-			out.Entry = &row
-		}
+	if l, ok := a.registry.Listing(out.AIC); ok {
+		row := agentRow(l)
+		out.Entry = &row
 	}
 	if out.Entry == nil {
 		if t, err := a.store.Ended(out.AIC); err == nil {
