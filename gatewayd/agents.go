@@ -33,8 +33,26 @@ func agentsCmd(o *options) *cobra.Command {
 			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is withdrawn\n", in.AIC) })
 		},
 	}
+	var out admin.DeprecateRequest
+	deprecate := &cobra.Command{
+		Use: "deprecate AIC", Short: "mark an agent as on its way out: it is offered on, and lists say so", Args: daemon.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			out.AIC = args[0]
+			if err := c.Call(cmd.Context(), "/v1/agents/deprecate", out, &admin.None{}); err != nil {
+				return err
+			}
+			return o.Print(cmd.OutOrStdout(), out, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is %s\n", out.AIC, map[bool]string{false: "deprecated", true: "active"}[out.Undo])
+			})
+		},
+	}
+	deprecate.Flags().BoolVar(&out.Undo, "undo", false, "it stays after all")
 	withdraw.Flags().StringVar(&in.Reason, "reason", "", "kept with the tombstone")
-	cmd.AddCommand(ls, withdraw, showAgentCmd(o), searchAgentsCmd(o), exportAgentsCmd(o),
+	cmd.AddCommand(ls, withdraw, deprecate, showAgentCmd(o), searchAgentsCmd(o), exportAgentsCmd(o),
 		standingCmd(o, "suspend AIC", "take an agent out of service until it is resumed: connections, sessions and digests of it end", "suspended"),
 		standingCmd(o, "resume AIC", "lift a suspension", "good"),
 		standingCmd(o, "revoke AIC", "revoke an agent's credentials for good", "revoked"),

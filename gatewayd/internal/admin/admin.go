@@ -26,6 +26,7 @@ type Gateway interface {
 	Match(ctx context.Context, r MatchRequest) (*Match, error)
 	ReloadPeers(ctx context.Context) error
 	Withdraw(ctx context.Context, r WithdrawRequest) error
+	Deprecate(ctx context.Context, r DeprecateRequest) error
 	Trust
 	SetStanding(ctx context.Context, r StandingRequest) error
 	Pending() ([]amc.PendingRequest, error)
@@ -158,6 +159,12 @@ type EntryView struct {
 	Taxonomy         string    `json:"taxonomy"`  // that its classes are of
 	Alive            bool      `json:"alive"`
 	LastSeen         time.Time `json:"lastSeenAt,omitzero"`
+}
+
+// DeprecateRequest marks an agent as on its way out, or takes that back.
+type DeprecateRequest struct {
+	AIC  string `json:"aic"`
+	Undo bool   `json:"undo,omitempty"`
 }
 
 // AgentRequest names an agent.
@@ -300,6 +307,9 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/peers/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadPeers(ctx) }))
 	mux.HandleFunc("POST /v1/agents/withdraw", control.Handle(func(ctx context.Context, r WithdrawRequest) (None, error) {
 		return None{}, g.Withdraw(ctx, r)
+	}))
+	mux.HandleFunc("POST /v1/agents/deprecate", control.Handle(func(ctx context.Context, r DeprecateRequest) (None, error) {
+		return None{}, g.Deprecate(ctx, r)
 	}))
 	handleTrust(mux, g)
 	mux.HandleFunc("POST /v1/agents/standing", control.Handle(func(ctx context.Context, r StandingRequest) (None, error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentgw/config"
+	"agentgw/directory"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
@@ -223,6 +224,29 @@ func (a *app) Withdraw(ctx context.Context, r admin.WithdrawRequest) error {
 	a.agents.Drop(r.AIC, frame.Revoked)
 	a.log.Info("agent withdrawn", "aic", r.AIC, "reason", r.Reason)
 	return nil
+}
+
+// Deprecate implements admin.Gateway: an agent that is on its way out is offered on, and says so; undo takes it back.
+func (a *app) Deprecate(ctx context.Context, r admin.DeprecateRequest) error {
+	id, err := a.cfg.AIC.CheckAIC(r.AIC)
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	from, to := directory.Active, directory.Deprecated
+	if r.Undo {
+		from, to = to, from
+	}
+	e, err := a.registry.Get(string(id))
+	switch {
+	case err != nil:
+		return frame.Errorf(frame.NotFound, "%w", err)
+	case e.State != from && e.State != to:
+		return frame.Errorf(frame.State, "%s is %v, and only an agent that is %v can become %v", id, e.State, from, to)
+	}
+	if err := a.registry.SetState(ctx, string(id), to, now()); err != nil {
+		return err
+	}
+	return a.audit(ctx, kindDeprecated, map[string]any{"aic": string(id), "state": to.String()})
 }
 
 // SetStanding implements admin.Gateway.
