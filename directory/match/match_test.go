@@ -434,3 +434,51 @@ func TestClasses(t *testing.T) {
 		t.Errorf("text and class: %v, %v", skills(got), got[0].Evidence)
 	}
 }
+
+// What people and attackers write: nothing costs more than its length, and nothing breaks.
+func TestTextsOfAllKinds(t *testing.T) {
+	caps := append(town(), capability(20, "zh.search", "必应搜索", "使用必应搜索指定的关键词，并返回搜索结果列表"),
+		capability(21, "ja.weather", "天気予報", "明日の天気を教えます"), capability(22, "ko.book", "호텔 예약", "도시의 호텔 객실을 예약합니다"),
+		capability(23, "ar.doctor", "طبيب", "يشخص الأمراض من الأعراض"))
+	x := index(caps)
+	for query, want := range map[string]string{
+		"搜索结果":                                        "zh.search",
+		"明日の天気":                                       "ja.weather",
+		"호텔 객실":                                       "ko.book",
+		"الأعراض":                                     "ar.doctor",
+		"w\u200beath\u00ader forecast":                "weather.forecast",
+		"\u202ehotel\u202c booking \U0001F3E8":        "travel.hotel.book",
+		strings.Repeat("sore ", 200_000) + "medicine": "pharmacy.sell",
+	} {
+		got := x.Resolve(Query{Text: query})
+		if len(got) == 0 || got[0].SkillID != want {
+			t.Errorf("%.40q: %v, want %s first", query, skills(got), want)
+		}
+	}
+	for _, query := range []string{"\U0001F600\U0001F600", "the of and", "\xff\xfe", strings.Repeat("\u0301", 1000), "'; drop table", strings.Repeat("((((", 1000)} {
+		for _, c := range x.Resolve(Query{Text: query}) {
+			if c.Confidence > AnswerBar {
+				t.Errorf("%.20q: %s has %d", query, c.SkillID, c.Confidence)
+			}
+		}
+	}
+}
+
+func FuzzResolve(f *testing.F) {
+	x := index(town())
+	for _, s := range []string{"book a hotel, then a flight. 3) pay", "wether forcast", "天気予報", "a\x00b\u202e", "finance.invoice.extract"} {
+		f.Add(s, "travel")
+	}
+	f.Fuzz(func(t *testing.T, text, tag string) {
+		for _, q := range []Query{{Text: text}, {Text: text, Tags: []string{tag}, Classes: []string{tag}}} {
+			p := Prepare(q)
+			list := x.ResolvePrepared(p)
+			for i, c := range list {
+				if i > 0 && c.Score > list[i-1].Score || c.Confidence > 10_000 {
+					t.Errorf("%q: %+v", text, list)
+				}
+				p.ScoreText(SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags})
+			}
+		}
+	})
+}

@@ -93,8 +93,8 @@ func readStep(list []string) step {
 
 // Prepare reads a query, whose lists must not change while the result is in use.
 func Prepare(q Query) *Prepared {
+	q.Text = strings.TrimSpace(firstChars(q.Text, MaxQueryChars))
 	list := queryTerms(q.Text)
-	q.Text = strings.TrimSpace(q.Text)
 	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(list)}
 	if q.Without&Steps == 0 {
 		for _, s := range steps(q.Text) {

@@ -136,12 +136,7 @@ func looksLikeIdentifier(t string) bool {
 
 // queryTerms reads a request: at most MaxQueryChars characters and MaxQueryTerms terms of it.
 func queryTerms(text string) []string {
-	if len(text) > MaxQueryChars {
-		if runes := []rune(text); len(runes) > MaxQueryChars {
-			text = string(runes[:MaxQueryChars])
-		}
-	}
-	terms := Terms(text)
+	terms := Terms(firstChars(text, MaxQueryChars))
 	return terms[:min(len(terms), MaxQueryTerms)]
 }
 
