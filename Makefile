@@ -6,7 +6,7 @@ FUZZTIME ?= 10s
 N ?= 0
 KNOWN_INTEGRATION := 10  # scenarios that must run where CI_ROOT=1
 
-.PHONY: all build check lint test race fuzz cases integration crash-registrations bench ci ci-full tools-debian clean
+.PHONY: all build check lint test race fuzz cases integration crash-registrations eval bench ci ci-full tools-debian clean
 
 all: build
 
@@ -40,6 +40,10 @@ integration:
 # N registrations (1000) while the gateway is killed at random and restored once from an old backup; HISTORY_SEED repeats the choices.
 crash-registrations:
 	HISTORY_N=$(if $(filter-out 0,$(N)),$(N),1000) go test -count=1 -timeout 30m -v -run TestRegistrationsSurviveKills ./integration/history
+
+# How well the matcher finds what is asked for, over public sets that are not part of this project: DATA names their folder.
+eval:
+	@go run ./directory/match/eval -data "$(DATA)"
 
 bench:
 	go run ./integration/bench $(if $(QUICK),-quick)

@@ -115,7 +115,8 @@ func enrolCmd(o *options) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&in.Dir, "dir", "", "folder of agentd.yaml and the state (default: the folder of --config)")
 	f.StringVar(&in.Name, "name", "", "local name of the agent")
-	f.StringVar(&in.ACS, "acs", "", "file of the draft capability specification (ACS, JSON)")
+	f.StringVar(&in.ACS, "acs", "", "file, or https URL, of the draft capability specification (ACS, JSON)")
+	f.BoolVar(&in.Private, "allow-private", false, "the URL of --acs may lead to a private or loopback address")
 	f.StringVar(&tokenFile, "token-file", "", "file of the enrolment token, - for standard input (default: AGENTD_TOKEN)")
 	f.StringVar(&in.Gateway, "gateway", "", "host:port of the gateway, where an operator or a rule decides instead of a token")
 	f.StringVar(&in.GatewayPin, "gateway-pin", "", "sha256:… of that gateway's key, as its operator told you (pin of gatewayd status)")
@@ -133,13 +134,20 @@ func enrolCmd(o *options) *cobra.Command {
 
 func updateCmd(o *options) *cobra.Command {
 	var in local.UpdateRequest
-	var file string
+	var source string
+	var private bool
 	cmd := &cobra.Command{
-		Use: "update --acs FILE", Short: "replace an agent's capability specification", Args: daemon.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			raw, err := os.ReadFile(file)
+		Use: "update FILE", Short: "replace an agent's capability specification (ACS, JSON), whole; FILE may be an https URL", Args: daemon.Args(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 1 && source == "":
+				source = args[0]
+			case len(args) == 1 || source == "":
+				return daemon.Usagef("name one file or URL of the new specification")
+			}
+			raw, err := app.ReadDraft(cmd.Context(), source, private)
 			if err != nil {
-				return &daemon.UsageError{Err: err}
+				return err
 			}
 			c, err := o.client()
 			if err != nil {
@@ -162,10 +170,10 @@ func updateCmd(o *options) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&file, "acs", "", "file of the new capability specification (ACS, JSON), whole")
+	f.StringVar(&source, "acs", "", "the same as FILE")
+	f.BoolVar(&private, "allow-private", false, "a URL may lead to a private or loopback address")
 	f.StringVar(&in.Visibility, "visibility", "", "who may find it: public, listed, domain or private (default: as it was)")
 	f.StringSliceVar(&in.Allow, "allow", nil, "domains, with --visibility listed")
-	cmd.MarkFlagRequired("acs")
 	return cmd
 }
 

@@ -8,7 +8,9 @@ type Capability struct {
 	Name        string
 	Description string
 	Tags        []string
+	Classes     []string // of the taxonomy, paths
 	Examples    []string
+	Parameters  string   // what the skill takes, in words; "" if it does not say
 	In, Out     []string // MIME types taken and given; the skill's own, else the agent's defaults
 
 	// Context of the skill.
@@ -35,6 +37,7 @@ type Evidence struct {
 	Structured []string     // exact matches: a capability id, a tag
 	Text       float64      // BM25F part of the score
 	Bigram     float64      // word-pair part of the score, weight included
+	Cosine     float64      // similarity of the request's and the capability's embeddings, -1 to 1
 	Coverage   uint16       // share of the request's terms found at all, per ten thousand, weighted by their rarity
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"agentgw/directory/acs"
+	"agentgw/directory/taxonomy"
 )
 
 // Capabilities is what an entry offers, one for each skill, in the order of its ACS. It does not ask whether the entry is
@@ -23,7 +24,7 @@ func CapabilitiesOf(e Entry, doc *acs.ACS) []Capability {
 	for _, s := range doc.Skills {
 		caps = append(caps, Capability{
 			AIC: e.AIC, CapID: CapID(e.AIC, s.ID), SkillID: s.ID,
-			Name: s.Name, Description: s.Description, Tags: s.Tags, Examples: s.Examples,
+			Name: s.Name, Description: s.Description, Tags: s.Tags, Classes: taxonomy.OfTags(s.Tags), Examples: s.Examples,
 			In: modes(s.InputModes, doc.DefaultInputModes), Out: modes(s.OutputModes, doc.DefaultOutputModes),
 			AgentName: doc.Name, AgentDescription: doc.Description, Provider: provider(doc, e.AIC),
 			ACSVersion: doc.Version, EntryVersion: e.Version,

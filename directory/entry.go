@@ -32,6 +32,7 @@ type Entry struct {
 	Allow        []string // domains, for VisibleListed
 	Skills       []string // skill ids that the Agent Management Center authorised; the ACS has no others
 	Provenance   Provenance
+	Taxonomy     string // version that the classes of its skills are of; "" in entries of before there were any
 }
 
 // Provenance is how an entry came to be.
@@ -84,6 +85,7 @@ type storedEntry struct {
 	SPKI         []byte   `cbor:"15,keyasint,omitempty"`
 	Grant        string   `cbor:"16,keyasint,omitempty"`
 	Provider     string   `cbor:"17,keyasint,omitempty"`
+	Taxonomy     string   `cbor:"18,keyasint,omitempty"`
 }
 
 // EncodeEntry is the record that a store keeps. An entry over a limit is an error.
@@ -96,7 +98,7 @@ func EncodeEntry(e Entry) ([]byte, error) {
 		RegisteredAt: milli(e.RegisteredAt), LastModified: milli(e.LastModified), ExpiresAt: milli(e.ExpiresAt),
 		Visibility: uint8(e.Visibility), Allow: e.Allow, Skills: e.Skills,
 		SubmittedBy: e.Provenance.SubmittedBy, CertSHA256: hashBytes(e.Provenance.CertSHA256), SPKI: hashBytes(e.Provenance.SPKI),
-		Grant: e.Provenance.Grant, Provider: e.Provenance.Provider,
+		Grant: e.Provenance.Grant, Provider: e.Provenance.Provider, Taxonomy: e.Taxonomy,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode entry %s: %w", e.AIC, err)
@@ -135,7 +137,7 @@ func DecodeEntry(b []byte) (Entry, error) {
 	e := Entry{
 		AIC: s.AIC, ACS: s.ACS, State: State(s.State), Version: s.Version,
 		RegisteredAt: fromMilli(s.RegisteredAt), LastModified: fromMilli(s.LastModified), ExpiresAt: fromMilli(s.ExpiresAt),
-		Visibility: Visibility(s.Visibility), Allow: s.Allow, Skills: s.Skills,
+		Visibility: Visibility(s.Visibility), Allow: s.Allow, Skills: s.Skills, Taxonomy: s.Taxonomy,
 		Provenance: Provenance{SubmittedBy: s.SubmittedBy, Grant: s.Grant, Provider: s.Provider},
 	}
 	for _, h := range []struct {

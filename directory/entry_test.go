@@ -130,7 +130,7 @@ func TestVisibleTo(t *testing.T) {
 // TestStateTransitions walks every pair of states against the drawing of FORMATS, section 6.
 func TestStateTransitions(t *testing.T) {
 	drawn := map[[2]State]bool{
-		{Pending, Active}: true, {Active, Suspended}: true, {Suspended, Active}: true, {Active, Deprecated}: true, {Deprecated, Active}: true,
+		{Pending, Active}: true, {Active, Suspended}: true, {Suspended, Active}: true, {Active, Deprecated}: true, {Deprecated, Active}: true, {Deprecated, Suspended}: true,
 	}
 	for from := Pending; from <= Expired; from++ {
 		for to := Pending; to <= Expired+1; to++ {

@@ -5,7 +5,7 @@ import "fmt"
 // State is where an entry stands in its life. The numbers are those of the wire.
 //
 //	PENDING → ACTIVE ⇄ SUSPENDED
-//	          ACTIVE ⇄ DEPRECATED
+//	          ACTIVE ⇄ DEPRECATED → SUSPENDED
 //	any of these → WITHDRAWN | REVOKED | EXPIRED   (terminal; a tombstone is kept)
 //
 // `offline` is a liveness mark and not a state (FORMATS, section 6).
@@ -45,8 +45,10 @@ func (s State) May(next State) bool {
 		return false
 	case s == next || next.Terminal():
 		return true
-	case s == Pending || s == Suspended || s == Deprecated:
+	case s == Pending || s == Suspended:
 		return next == Active
+	case s == Deprecated: // a suspension finds an agent wherever it is; what it is resumed to is ACTIVE
+		return next == Active || next == Suspended
 	}
 	return s == Active && (next == Suspended || next == Deprecated)
 }

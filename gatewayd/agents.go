@@ -8,29 +8,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"agentgw/directory/aic"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/daemon"
 )
 
 func agentsCmd(o *options) *cobra.Command {
-	var vendor string
-	ls := show(o, "/v1/agents", func(w io.Writer, rows []admin.AgentRow) {
-		t := table(w, "AIC", "NAME", "STATE", "ATTACHED", "VISIBILITY", "SKILLS")
-		for _, r := range rows {
-			if v, _ := aic.AIC(r.AIC).Codes(); vendor != "" && v != strings.ToUpper(vendor) {
-				continue
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\n", r.AIC, r.Name, r.State, r.Attached, r.Visibility, strings.Join(r.Skills, " "))
-		}
-		t.Flush()
-	})
-	cmd := &cobra.Command{Use: "agents", Short: "agents of this gateway's directory; at an AMC alone, whom it has issued credentials to", Args: daemon.Args(cobra.NoArgs), RunE: ls}
-	cmd.Flags().StringVar(&vendor, "vendor", "", "in the table, only those of one vendor code")
+	cmd := &cobra.Command{Use: "agents", Short: "agents of this gateway's directory; at an AMC alone, whom it has issued credentials to"}
+	ls := listAgentsCmd(o)
+	cmd.Args, cmd.RunE = ls.Args, ls.RunE
+	cmd.Flags().AddFlagSet(ls.Flags())
 	var in admin.WithdrawRequest
 	withdraw := &cobra.Command{
-		Use: "withdraw AIC", Short: "take an agent out of the directory for good; its AIC is never used again", Args: daemon.Args(cobra.ExactArgs(1)),
+		Use: "delist AIC", Aliases: []string{"withdraw"}, Short: "take an agent out of the directory for good; its AIC is never used again", Args: daemon.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.client()
 			if err != nil {
@@ -43,8 +33,26 @@ func agentsCmd(o *options) *cobra.Command {
 			return o.Print(cmd.OutOrStdout(), in, func(w io.Writer) { fmt.Fprintf(w, "%s is withdrawn\n", in.AIC) })
 		},
 	}
+	var out admin.DeprecateRequest
+	deprecate := &cobra.Command{
+		Use: "deprecate AIC", Short: "mark an agent as on its way out: it is offered on, and lists say so", Args: daemon.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := o.client()
+			if err != nil {
+				return err
+			}
+			out.AIC = args[0]
+			if err := c.Call(cmd.Context(), "/v1/agents/deprecate", out, &admin.None{}); err != nil {
+				return err
+			}
+			return o.Print(cmd.OutOrStdout(), out, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is %s\n", out.AIC, map[bool]string{false: "deprecated", true: "active"}[out.Undo])
+			})
+		},
+	}
+	deprecate.Flags().BoolVar(&out.Undo, "undo", false, "it stays after all")
 	withdraw.Flags().StringVar(&in.Reason, "reason", "", "kept with the tombstone")
-	cmd.AddCommand(withdraw, showAgentCmd(o),
+	cmd.AddCommand(ls, withdraw, deprecate, showAgentCmd(o), searchAgentsCmd(o), exportAgentsCmd(o),
 		standingCmd(o, "suspend AIC", "take an agent out of service until it is resumed: connections, sessions and digests of it end", "suspended"),
 		standingCmd(o, "resume AIC", "lift a suspension", "good"),
 		standingCmd(o, "revoke AIC", "revoke an agent's credentials for good", "revoked"),

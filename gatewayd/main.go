@@ -216,14 +216,22 @@ func digestsCmd(o *options) *cobra.Command {
 func resolveCmd(o *options) *cobra.Command {
 	var in semreq.Ask
 	var budget time.Duration
+	var explain bool
+	var as, filter string
 	cmd := &cobra.Command{
-		Use: "resolve TEXT", Short: "resolve a semantic request in the gateway's own name", Args: daemon.Args(cobra.MinimumNArgs(1)),
+		Use: "resolve TEXT", Short: "resolve a semantic request in the gateway's own name", Args: daemon.Args(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.client()
 			if err != nil {
 				return err
 			}
-			in.Query.Text, in.BudgetMS = strings.Join(args, " "), uint64(budget.Milliseconds())
+			in.Query.Text, in.BudgetMS, in.Query.Filter = strings.Join(args, " "), uint64(budget.Milliseconds()), []byte(filter)
+			if err := checkFilter(filter); err != nil {
+				return err
+			}
+			if explain {
+				return o.explainMatch(cmd, c, admin.MatchRequest{Ask: in, Domain: as})
+			}
 			var a semreq.Outcome
 			if err := c.Call(cmd.Context(), "/v1/resolve", in, &a); err != nil {
 				return err
@@ -245,6 +253,12 @@ func resolveCmd(o *options) *cobra.Command {
 	f.BoolVar(&in.Parallel, "parallel", false, "ask at once, and beside an own match")
 	f.BoolVar(&in.LocalOnly, "local", false, "ask nobody else")
 	f.DurationVar(&budget, "budget", semreq.DefaultBudgetMS*time.Millisecond, "time that it may take")
+	f.StringSliceVar(&in.Query.Caps, "cap", nil, "exact Capability Identifiers")
+	f.StringSliceVar(&in.Query.Classes, "class", nil, "classes of the taxonomy (OASF), by path or id")
+	f.StringSliceVar(&in.Query.Tags, "tag", nil, "tags that a skill must have")
+	f.StringVar(&filter, "filter", "", "ADP filter expression, JSON")
+	f.BoolVar(&explain, "explain", false, "show how this gateway's own directory answers: candidates, evidence, and what was held back and why")
+	f.StringVar(&as, "as", "", "with --explain: as if the request came from this domain")
 	f.Uint16Var(&in.Constraints.MinScore, "min-score", 0, "least score, per ten thousand (default: the gateway's bar)")
 	return cmd
 }

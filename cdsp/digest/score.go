@@ -40,7 +40,12 @@ func (o *Origins) Add(at Origin, it *wire.Item) {
 		o.list = append(o.list, origin)
 	}
 	if it.Label != "" {
-		origin.labels[label{it.NS, it.Label}] = true
+		for name := it.Label; ; name = name[:strings.LastIndexByte(name, '/')] { // a class stands for those above it
+			origin.labels[label{it.NS, name}] = true
+			if it.NS != NSTaxonomy || !strings.Contains(name, "/") {
+				break
+			}
+		}
 	}
 	if len(it.Sketch) == 0 || it.SketchAlg != Algorithm {
 		return

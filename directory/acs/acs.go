@@ -90,6 +90,9 @@ func Parse(b []byte) (*ACS, error) {
 	return viewOf(doc), nil
 }
 
+// Members are those of the document as JSON decodes them, numbers as json.Number. They must not be changed.
+func (a *ACS) Members() map[string]any { return a.doc }
+
 // Encode is the document with every member, known or not, in its canonical form (RFC 8785). The caller must not change it.
 func (a *ACS) Encode() ([]byte, error) {
 	if a.encoded != nil {

@@ -11,8 +11,8 @@ import (
 // adds a small segment or marks documents dead, and now and then the last segments become one. So an agent costs the logarithm
 // of the directory's size on average, and a reader only loads a pointer. The zero Index is empty and ready.
 type Index struct {
-	now    atomic.Pointer[view]
-	boards [4]atomic.Pointer[board] // not in use by a reader
+	now       atomic.Pointer[view]
+	scratches [4]atomic.Pointer[scratch] // not in use by a reader
 }
 
 // view is one state of the index.

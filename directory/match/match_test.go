@@ -113,7 +113,11 @@ func TestConfidenceFormula(t *testing.T) {
 	bgRain, bgFire := Background("rain"), Background("fire")
 	length := 3*10 + 1*10. // name of one word, description of one word
 	sat := 10 / (10 + 10*(.5+.5*length/250))
-	want := uint16(math.Round(10_000 * bgRain * sat / (bgRain + bgFire)))
+	words := bgRain * sat / (bgRain + bgFire)
+	v, scale := quantise(nil, embedCapability(&directory.Capability{Name: "Clouds", Description: "rain"}))
+	q := embedQuery([]string{"rain", "fire"})
+	cosine := float64(float32(dot(v, q.v)) * scale * q.scale)
+	want := uint16(math.Round(10_000 / (1 + math.Exp(7.5-8*(words+cosine)))))
 	if got := ScoreText(Query{Text: "rain fire"}, SkillText{Name: "Clouds", Description: "rain"}); got != want {
 		t.Errorf("confidence %d, by hand %d", got, want)
 	}
@@ -157,14 +161,19 @@ func TestFilters(t *testing.T) {
 		"two tags":                           {Query{Tags: []string{"health", "pharmacy"}}, []string{"pharmacy.sell"}},
 		"capability alone":                   {Query{Caps: []string{hotel.CapID}}, []string{"travel.hotel.book"}},
 		"capability, text that does not fit": {Query{Text: "rain", Caps: []string{hotel.CapID}}, []string{"travel.hotel.book"}},
-		"excluded":                           {Query{Text: "book", Exclude: []string{hotel.AIC}}, nil},
-		"accept":                             {Query{Text: "book", Accept: func(c *directory.Capability) bool { return strings.Contains(c.SkillID, "hotel") }}, []string{"travel.hotel.book"}},
-		"media type not taken":               {Query{Text: "book", In: []string{"image/png"}}, nil},
-		"media type not given":               {Query{Text: "book", Out: []string{"image/png"}}, nil},
-		"least confidence":                   {Query{Text: "book", MinScore: 9999}, nil},
-		"limit":                              {Query{Tags: []string{"travel"}, Limit: 1}, travel[:1]},
-		"nothing asked":                      {Query{}, nil},
-		"text of no known term":              {Query{Text: "quux"}, nil},
+		"excluded":                           {Query{Text: "book", Exclude: []string{hotel.AIC}, MinScore: 200}, nil},
+		"accept": {Query{Text: "book", Refuse: func(c *directory.Capability) string {
+			if strings.Contains(c.SkillID, "hotel") {
+				return ""
+			}
+			return "no hotel"
+		}}, []string{"travel.hotel.book"}},
+		"media type not taken":  {Query{Text: "book", In: []string{"image/png"}}, nil},
+		"media type not given":  {Query{Text: "book", Out: []string{"image/png"}}, nil},
+		"least confidence":      {Query{Text: "book", MinScore: 9999}, nil},
+		"limit":                 {Query{Tags: []string{"travel"}, Limit: 1}, travel[:1]},
+		"nothing asked":         {Query{}, nil},
+		"text of no known term": {Query{Text: "quux"}, nil},
 	} {
 		if got := skills(x.Resolve(c.q)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -217,8 +226,8 @@ func TestEvidence(t *testing.T) {
 	if e.Text <= 0 || e.Bigram <= 0 || e.Coverage != 10_000 || !slices.Equal(e.Structured, []string{"tag health"}) {
 		t.Errorf("evidence %+v", e)
 	}
-	if sum := e.Text + e.Bigram; math.Abs(sum-got[0].Score) > 1e-9 {
-		t.Errorf("components make %f, the score is %f", sum, got[0].Score)
+	if e.Cosine < .5 || e.Cosine > 1 || got[0].Score < 1 {
+		t.Errorf("cosine %f, %f deviations above the mean", e.Cosine, got[0].Score)
 	}
 }
 
@@ -369,4 +378,109 @@ func BenchmarkPut4k(b *testing.B) {
 			x.Apply(Change{caps[i].AIC, caps[i : i+1]})
 		}
 	}
+}
+
+func TestTypingErrorsAreForgiven(t *testing.T) {
+	x := index(town())
+	for query, want := range map[string]string{
+		"wether forcast":           "weather.forecast",
+		"hottel bookking":          "travel.hotel.book",
+		"extract invoise totalls":  "finance.invoice.extract",
+		"diagnossis of a diseasee": "clinic.diagnose",
+	} {
+		got := x.Resolve(Query{Text: query})
+		if len(got) == 0 || got[0].SkillID != want {
+			t.Errorf("%q: %v, want %s first", query, skills(got), want)
+			continue
+		}
+		c := got[0].Capability
+		if s := ScoreText(Query{Text: query}, SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags}); s != got[0].Confidence || s == 0 {
+			t.Errorf("%q: confidence %d at home, %d abroad", query, got[0].Confidence, s)
+		}
+	}
+	if got := x.Resolve(Query{Text: "xqzzkw"}); len(got) != 0 {
+		t.Errorf("nonsense finds %v", skills(got))
+	}
+}
+
+func TestClasses(t *testing.T) {
+	caps := town()
+	caps[0].Classes = []string{"health/pharmacy/sale"}
+	caps[1].Classes = []string{"health/pharmacy"}
+	caps[4].Classes = []string{"geo/weather"}
+	x := index(caps)
+	for name, c := range map[string]struct {
+		q     Query
+		want  []string
+		score []uint16
+	}{
+		"the class and what is below it": {Query{Classes: []string{"health/pharmacy"}}, []string{"pharmacy.sell", "clinic.diagnose"}, []uint16{10_000, 10_000}},
+		"the class, then the one above":  {Query{Classes: []string{"Health/Pharmacy/Sale"}}, []string{"pharmacy.sell", "clinic.diagnose"}, []uint16{10_000, 5000}},
+		"two classes":                    {Query{Classes: []string{"geo/weather", "health"}}, []string{"pharmacy.sell", "clinic.diagnose", "weather.forecast"}, []uint16{5000, 5000, 5000}},
+		"one beside":                     {Query{Classes: []string{"health/clinic"}}, nil, nil},
+		"with a tag":                     {Query{Classes: []string{"health"}, Tags: []string{"pharmacy"}}, []string{"pharmacy.sell"}, []uint16{10_000}},
+	} {
+		got := x.Resolve(c.q)
+		if !slices.Equal(skills(got), c.want) {
+			t.Errorf("%s: %v, want %v", name, skills(got), c.want)
+			continue
+		}
+		for i := range got {
+			if got[i].Confidence != c.score[i] {
+				t.Errorf("%s: %s has %d, want %d", name, got[i].SkillID, got[i].Confidence, c.score[i])
+			}
+		}
+	}
+	got := x.Resolve(Query{Text: "sells medicine for a disease", Classes: []string{"geo/weather"}})
+	if len(got) < 2 || got[0].SkillID != "weather.forecast" || !slices.Contains(got[0].Evidence.Structured, "class geo/weather (1)") {
+		t.Errorf("text and class: %v, %v", skills(got), got[0].Evidence)
+	}
+}
+
+// What people and attackers write: nothing costs more than its length, and nothing breaks.
+func TestTextsOfAllKinds(t *testing.T) {
+	caps := append(town(), capability(20, "zh.search", "必应搜索", "使用必应搜索指定的关键词，并返回搜索结果列表"),
+		capability(21, "ja.weather", "天気予報", "明日の天気を教えます"), capability(22, "ko.book", "호텔 예약", "도시의 호텔 객실을 예약합니다"),
+		capability(23, "ar.doctor", "طبيب", "يشخص الأمراض من الأعراض"))
+	x := index(caps)
+	for query, want := range map[string]string{
+		"搜索结果":                                        "zh.search",
+		"明日の天気":                                       "ja.weather",
+		"호텔 객실":                                       "ko.book",
+		"الأعراض":                                     "ar.doctor",
+		"w\u200beath\u00ader forecast":                "weather.forecast",
+		"\u202ehotel\u202c booking \U0001F3E8":        "travel.hotel.book",
+		strings.Repeat("sore ", 200_000) + "medicine": "pharmacy.sell",
+	} {
+		got := x.Resolve(Query{Text: query})
+		if len(got) == 0 || got[0].SkillID != want {
+			t.Errorf("%.40q: %v, want %s first", query, skills(got), want)
+		}
+	}
+	for _, query := range []string{"\U0001F600\U0001F600", "the of and", "\xff\xfe", strings.Repeat("\u0301", 1000), "'; drop table", strings.Repeat("((((", 1000)} {
+		for _, c := range x.Resolve(Query{Text: query}) {
+			if c.Confidence > AnswerBar {
+				t.Errorf("%.20q: %s has %d", query, c.SkillID, c.Confidence)
+			}
+		}
+	}
+}
+
+func FuzzResolve(f *testing.F) {
+	x := index(town())
+	for _, s := range []string{"book a hotel, then a flight. 3) pay", "wether forcast", "天気予報", "a\x00b\u202e", "finance.invoice.extract"} {
+		f.Add(s, "travel")
+	}
+	f.Fuzz(func(t *testing.T, text, tag string) {
+		for _, q := range []Query{{Text: text}, {Text: text, Tags: []string{tag}, Classes: []string{tag}}} {
+			p := Prepare(q)
+			list := x.ResolvePrepared(p)
+			for i, c := range list {
+				if i > 0 && c.Score > list[i-1].Score || c.Confidence > 10_000 {
+					t.Errorf("%q: %+v", text, list)
+				}
+				p.ScoreText(SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags})
+			}
+		}
+	})
 }

@@ -1,12 +1,14 @@
 package match
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 
 	"agentgw/directory"
+	"agentgw/directory/taxonomy"
 )
 
 // Limits on one list of candidates (MATCHING, section 2).
@@ -20,42 +22,130 @@ const (
 type Query struct {
 	Text string
 	Caps []string // only these Capability Identifiers
-	Tags []string // each must be among the capability's tags, compared without case
-	In   []string // media types that the asker can send: one must be taken, unless the capability names none
-	Out  []string // media types that the asker accepts: one must be given, unless the capability names none
+	// Classes of the taxonomy, by id or path: what fits them ranks before what does not, and without a text it must fit one.
+	Classes []string
+	Tags    []string // each must be among the capability's tags, compared without case
+	In      []string // media types that the asker can send: one must be taken, unless the capability names none
+	Out     []string // media types that the asker accepts: one must be given, unless the capability names none
 
 	MinScore uint16   // least confidence, per ten thousand
 	Exclude  []string // AICs
 	Limit    int      // candidates wanted; 0 is DefaultLimit
 	PerAIC   int      // capabilities of one AIC in the list; 0 is PerAIC
-	// Accept is the owner's own filter (state, visibility, liveness); nil accepts all. It must be fast and must not call the index.
-	Accept func(*directory.Capability) bool
+	// After continues a list behind the place where it ended; nil begins it. Where the directory has changed meanwhile the places have
+	// moved a little, and nothing comes twice that has not.
+	After *Place
+	// All asks for everything that passes the filters where the request names neither a text nor capabilities, tags or classes.
+	All bool
+	// Without leaves parts of the pipeline out, to measure what each is worth.
+	Without Parts
+	// Refuse is the owner's own filter (state, visibility, liveness): why a capability is held back, "" where it is not; nil holds
+	// nothing back. It must be fast and must not call the index.
+	Refuse func(*directory.Capability) string
+	// Refused hears of the best capabilities that a filter or a limit held back, and why; nil ignores it.
+	Refused func(c *directory.Capability, score float64, why string)
 }
+
+// Place is where a list of candidates ended.
+type Place struct {
+	Score float64
+	CapID string
+}
+
+// Parts of the pipeline, as bits.
+type Parts uint8
+
+// The parts that a request may be ranked without.
+const (
+	Pairs Parts = 1 << iota // neighbouring pairs of terms
+	Words                   // all of the text part
+	Dense                   // embeddings
+	Steps                   // cutting a request that asks for several things
+)
 
 // Prepared is a query with what is computed of it once. It does not change, and any number of goroutines may use it.
 type Prepared struct {
 	Query
-	tags         []string
+	tags       []string
+	classes    []string // paths
+	total      float64  // background idf of the terms
+	pairFactor float64
+	idents     []string
+	unknown    []queryTerm // words that may be typing errors
+	step                   // the whole request
+	steps      []step      // of a request that asks for several things
+}
+
+// step is a request's text, or the part of it that asks for one thing, as it is compared.
+type step struct {
 	terms, pairs []queryTerm
-	total        float64 // background idf of the terms
-	pairFactor   float64
+	embedding    vector
+}
+
+func readStep(list []string) step {
+	if len(list) == 0 {
+		return step{}
+	}
+	s := step{terms: readTerms(list, Background), embedding: embedQuery(list)}
+	s.pairs = readPairs(list, s.terms)
+	return s
 }
 
 // Prepare reads a query, whose lists must not change while the result is in use.
 func Prepare(q Query) *Prepared {
+	q.Text = strings.TrimSpace(firstChars(q.Text, MaxQueryChars))
 	list := queryTerms(q.Text)
-	q.Text = strings.TrimSpace(q.Text)
-	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), terms: readTerms(list, Background)}
-	p.pairs = readPairs(list, p.terms)
+	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(list)}
+	if q.Without&Steps == 0 {
+		for _, s := range steps(q.Text) {
+			p.steps = append(p.steps, readStep(s))
+		}
+	}
 	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
+	for _, c := range q.Classes {
+		p.classes = append(p.classes, taxonomy.Path(c))
+	}
+	p.classes = distinct(p.classes)
+	p.idents = identifiers(q.Text)
+	for _, t := range p.terms {
+		if len(p.unknown) < maxTypos && unknownWord(t.text) {
+			p.unknown = append(p.unknown, t)
+		}
+	}
 	return p
 }
 
-// fits says whether a document passes the hard filters.
-func (p *Prepared) fits(d *document) bool {
+// refusal is which hard filter holds a document back, "" where none does.
+func (p *Prepared) refusal(d *document) string {
 	c := &d.cap
-	return (len(p.Caps) == 0 || slices.Contains(p.Caps, c.CapID)) && !slices.Contains(p.Exclude, c.AIC) &&
-		hasTags(d.tags, p.tags) && p.suits(c) && (p.Accept == nil || p.Accept(c))
+	switch {
+	case len(p.Caps) > 0 && !slices.Contains(p.Caps, c.CapID):
+		return "is not among the capabilities that were named"
+	case slices.Contains(p.Exclude, c.AIC):
+		return "its agent was excluded"
+	}
+	for _, t := range p.tags {
+		if !slices.Contains(d.tags, t) {
+			return p.say("has no tag %s", t)
+		}
+	}
+	switch {
+	case !meets(p.In, c.In):
+		return p.say("takes %v, and not what the asker sends", c.In)
+	case !meets(p.Out, c.Out):
+		return p.say("gives %v, and not what the asker takes", c.Out)
+	case p.Refuse != nil:
+		return p.Refuse(c)
+	}
+	return ""
+}
+
+// say puts a reason into words where somebody hears it.
+func (p *Prepared) say(format string, args ...any) string {
+	if p.Refused == nil {
+		return format
+	}
+	return fmt.Sprintf(format, args...)
 }
 
 // suits says whether a capability takes and gives what the asker can.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentgw/directory"
+	"agentgw/directory/taxonomy"
 )
 
 // Field weights of BM25F, in tenths so that lengths are whole numbers and their sums do not depend on the order of changes.
@@ -14,6 +15,7 @@ const (
 	weightDescription = 10
 	weightTags        = 10
 	weightExamples    = 5
+	weightParameters  = 5
 	weightAgentName   = 10
 	weightAgentText   = 3
 )
@@ -25,9 +27,10 @@ const (
 	fieldTags
 	fieldExamples
 	fieldAgent
+	fieldParameters
 )
 
-var fieldNames = [...]string{"name", "description", "tags", "examples", "agent"}
+var fieldNames = [...]string{"name", "description", "tags", "examples", "agent", "parameters"}
 
 // posting is one term in one document: its weighted frequency in tenths and the fields that have it.
 type posting struct {
@@ -49,8 +52,12 @@ type segment struct {
 	terms  map[string][]posting
 	pairs  map[string][]posting // weight counts the pair
 	idents map[string][]uint32  // raw names and skill ids, lower case
+	under  map[string][]uint32  // documents of a class and of those below it
 	byAIC  map[string][]uint32
 	byCap  map[string]uint32
+	vecs   []int8    // embeddings, one behind the other
+	scales []float32 // of each
+	grams  lazyGrams
 
 	// While it is built.
 	agent agentTerms // of the last document: an agent's skills come one after the other
@@ -58,7 +65,7 @@ type segment struct {
 }
 
 func newSegment() *segment {
-	return &segment{terms: map[string][]posting{}, pairs: map[string][]posting{}, idents: map[string][]uint32{},
+	return &segment{terms: map[string][]posting{}, pairs: map[string][]posting{}, idents: map[string][]uint32{}, under: map[string][]uint32{},
 		byAIC: map[string][]uint32{}, byCap: map[string]uint32{}}
 }
 
@@ -75,6 +82,7 @@ func eachField(c *directory.Capability, read fieldReader) {
 	for _, e := range c.Examples {
 		read(Terms(e), weightExamples, fieldExamples)
 	}
+	read(Terms(c.Parameters), weightParameters, fieldParameters)
 }
 
 // agentTerms are the terms of what an agent says of itself beside its skills.
@@ -125,6 +133,9 @@ func (s *segment) add(c directory.Capability) {
 	s.agent.of(&c, read)
 	d.length, d.bigrams = max(d.length, 1), max(d.bigrams, 1) // one dummy, so that no length is 0
 	s.docs = append(s.docs, d)
+	var scale float32
+	s.vecs, scale = quantise(s.vecs, embedCapability(&c))
+	s.scales = append(s.scales, scale)
 	s.index(id)
 }
 
@@ -168,8 +179,21 @@ func (s *segment) index(id uint32) {
 			s.idents[raw] = append(s.idents[raw], id)
 		}
 	}
+	var under []string
+	for _, class := range c.Classes {
+		under = append(under, taxonomy.Ancestors(class)...)
+	}
+	for _, class := range distinct(under) {
+		s.under[class] = append(s.under[class], id)
+	}
 	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
 	s.byCap[c.CapID] = id
+}
+
+// vec is a document's embedding.
+func (s *segment) vec(id uint32) []int8 {
+	dim := len(s.vecs) / len(s.docs)
+	return s.vecs[int(id)*dim : (int(id)+1)*dim]
 }
 
 // part is a segment as one view sees it: some of its documents are gone. Parts are immutable; a removal makes a new one.
@@ -258,6 +282,8 @@ func merge(parts ...*part) *segment {
 			if !p.isDead(uint32(id)) {
 				moved[id] = uint32(len(s.docs))
 				s.docs = append(s.docs, p.docs[id])
+				s.vecs = append(s.vecs, p.vec(uint32(id))...)
+				s.scales = append(s.scales, p.scales[id])
 				s.index(moved[id])
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // Bounds on what is read of a request (MATCHING, section 2).
 const (
 	MaxQueryChars = 1024
-	MaxQueryTerms = 40
+	MaxQueryTerms = 96
 )
 
 // Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
@@ -136,12 +136,7 @@ func looksLikeIdentifier(t string) bool {
 
 // queryTerms reads a request: at most MaxQueryChars characters and MaxQueryTerms terms of it.
 func queryTerms(text string) []string {
-	if len(text) > MaxQueryChars {
-		if runes := []rune(text); len(runes) > MaxQueryChars {
-			text = string(runes[:MaxQueryChars])
-		}
-	}
-	terms := Terms(text)
+	terms := Terms(firstChars(text, MaxQueryChars))
 	return terms[:min(len(terms), MaxQueryTerms)]
 }
 

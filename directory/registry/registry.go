@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,9 @@ import (
 
 	"agentgw/directory"
 	"agentgw/directory/acs"
+	"agentgw/directory/filter"
 	"agentgw/directory/match"
+	"agentgw/directory/taxonomy"
 )
 
 // Store is what the registry keeps its entries in. A nil error means durable; Put and Tombstone compare the stored version with
@@ -32,6 +35,8 @@ type Registry struct {
 	store   Store
 	records sync.Map // AIC → *record: readers never wait
 	count   atomic.Int64
+	changes atomic.Uint64 // AICs that came or went
+	ordered atomic.Pointer[inOrder]
 	index   match.Index
 
 	indexing sync.Mutex // the index's one writer; never held across I/O
@@ -106,16 +111,81 @@ type Listing struct {
 func (r *Registry) List() []Listing {
 	var list []Listing
 	r.records.Range(func(_, v any) bool {
-		rec := v.(*record)
-		l := Listing{Entry: rec.entry, Capabilities: rec.caps, Alive: rec.live.alive.Load()}
-		if ms := rec.live.lastSeen.Load(); ms != 0 {
-			l.LastSeen = time.UnixMilli(ms).UTC()
-		}
-		list = append(list, l)
+		list = append(list, v.(*record).listing())
 		return true
 	})
 	slices.SortFunc(list, func(x, y Listing) int { return strings.Compare(x.AIC, y.AIC) })
 	return list
+}
+
+// Page is at most limit entries that are kept, of the AICs after one, in their order. more says that others follow.
+func (r *Registry) Page(after string, limit int, keep func(*Listing) bool) (list []Listing, more bool) {
+	order := r.order()
+	at, found := slices.BinarySearch(order, after)
+	if found {
+		at++
+	}
+	for _, id := range order[at:] {
+		rec := r.record(id)
+		if rec == nil {
+			continue
+		}
+		l := rec.listing()
+		if !keep(&l) {
+			continue
+		}
+		if len(list) == limit {
+			return list, true
+		}
+		list = append(list, l)
+	}
+	return list, false
+}
+
+// inOrder is the AICs in order, as they were after so many changes.
+type inOrder struct {
+	changes uint64
+	at      time.Time
+	aics    []string
+}
+
+// A list is put in order anew when an AIC has come or gone; a long one at most once a second, so that who reads it page by page while
+// others register does not have it sorted for each.
+const (
+	longList = 10_000
+	longWait = time.Second
+)
+
+func (r *Registry) order() []string {
+	changes, kept := r.changes.Load(), r.ordered.Load()
+	if kept != nil && (kept.changes == changes || len(kept.aics) > longList && time.Since(kept.at) < longWait) {
+		return kept.aics
+	}
+	next := &inOrder{changes: changes, at: time.Now(), aics: make([]string, 0, r.Len())}
+	r.records.Range(func(id, _ any) bool {
+		next.aics = append(next.aics, id.(string))
+		return true
+	})
+	slices.Sort(next.aics)
+	r.ordered.Store(next)
+	return next.aics
+}
+
+// Listing is one entry with what is known of the agent now; false without one.
+func (r *Registry) Listing(aic string) (Listing, bool) {
+	rec := r.record(aic)
+	if rec == nil {
+		return Listing{}, false
+	}
+	return rec.listing(), true
+}
+
+func (rec *record) listing() Listing {
+	l := Listing{Entry: rec.entry, Capabilities: rec.caps, Alive: rec.live.alive.Load()}
+	if ms := rec.live.lastSeen.Load(); ms != 0 {
+		l.LastSeen = time.UnixMilli(ms).UTC()
+	}
+	return l
 }
 
 // SetAlive marks an agent as attached or not; false if it has no entry. The digest does not follow liveness, so nobody is told.
@@ -140,25 +210,90 @@ func (r *Registry) Alive(aic string) bool {
 // Request is a semantic request to this directory.
 type Request struct {
 	match.Query
-	Asker          string // domain that asks, for the allow lists
-	Home           bool   // the asker is of this domain
-	IncludeOffline bool   // also agents that are not attached
+	Asker          string         // domain that asks, for the allow lists
+	Home           bool           // the asker is of this domain
+	IncludeOffline bool           // also agents that are not attached
+	Filter         *filter.Filter // nil passes all
 }
+
+// maxFiltered is how many agents' specifications one request's filter reads: each is parsed anew. The best ones come first.
+const maxFiltered = 4096
 
 // Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by
 // nobody here.
 func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
-	own := q.Accept
-	q.Accept = func(c *directory.Capability) bool {
+	own, passes := q.Refuse, filtered(q.Filter)
+	q.Refuse = func(c *directory.Capability) string {
 		rec := r.record(c.AIC)
-		return rec != nil && rec.entry.Offered(now) && rec.entry.VisibleTo(q.Asker, q.Home) &&
-			(q.IncludeOffline || rec.live.alive.Load()) && (own == nil || own(c))
+		switch {
+		case rec == nil:
+			return "was withdrawn a moment ago"
+		case !rec.entry.State.Offered():
+			return "is " + rec.entry.State.String()
+		case !rec.entry.Offered(now):
+			return "has expired"
+		case !rec.entry.VisibleTo(q.Asker, q.Home):
+			return "is not visible to " + q.Asker + " (" + rec.entry.Visibility.String() + ")"
+		case !q.IncludeOffline && !rec.live.alive.Load():
+			return "its agent is offline"
+		case !passes(rec, c):
+			return "the filter does not hold of it"
+		case own != nil:
+			return own(c)
+		}
+		return ""
 	}
 	list := r.index.Resolve(q.Query)
 	for i := range list {
 		list[i].Offline = !r.Alive(list[i].AIC)
 	}
 	return list
+}
+
+// Refused is a capability that a request comes near to and does not get, and why.
+type Refused struct {
+	directory.Capability
+	Score float64
+	Why   string
+}
+
+// MaxRefused is how many [Registry.Explain] names.
+const MaxRefused = 20
+
+// Explain is Resolve, with the best of those that were held back.
+func (r *Registry) Explain(q Request, now time.Time) ([]directory.Candidate, []Refused) {
+	var refused []Refused
+	q.Refused = func(c *directory.Capability, score float64, why string) {
+		if len(refused) < MaxRefused {
+			refused = append(refused, Refused{*c, score, why})
+		}
+	}
+	return r.Resolve(q, now), refused
+}
+
+// filtered judges one capability after another by a filter, as far as its budget goes.
+func filtered(f *filter.Filter) func(*record, *directory.Capability) bool {
+	if f == nil {
+		return func(*record, *directory.Capability) bool { return true }
+	}
+	left := maxFiltered
+	return func(rec *record, c *directory.Capability) bool {
+		if left--; left < 0 {
+			return false
+		}
+		doc, err := acs.Parse(rec.entry.ACS)
+		if err != nil { // the directory wrote it
+			return false
+		}
+		members := maps.Clone(doc.Members())
+		if skills, ok := members["skills"].([]any); ok {
+			members["skills"] = slices.DeleteFunc(slices.Clone(skills), func(s any) bool {
+				m, ok := s.(map[string]any)
+				return !ok || m["id"] != c.SkillID
+			})
+		}
+		return f.Match(members)
+	}
 }
 
 // Register stores a new entry: version 1, registered and modified now, its hash computed here. The ACS is doc, or that of e, which is
@@ -304,6 +439,7 @@ func complete(e *directory.Entry, doc *acs.ACS) (_ []directory.Capability, err e
 	if e.ACSHash, err = doc.Hash(); err != nil {
 		return nil, err
 	}
+	e.Taxonomy = taxonomy.Version
 	if !e.ExpiresAt.IsZero() {
 		e.ExpiresAt = stamp(e.ExpiresAt)
 	}
@@ -336,6 +472,7 @@ func (r *Registry) show(e directory.Entry, caps []directory.Capability) {
 		rec.live = old.live
 	} else {
 		r.count.Add(1)
+		defer r.changes.Add(1)
 	}
 	r.records.Store(e.AIC, rec)
 	r.reindex(match.Change{AIC: e.AIC, Caps: caps})
@@ -348,6 +485,7 @@ func (r *Registry) hide(aic string) {
 		return
 	}
 	r.count.Add(-1)
+	r.changes.Add(1)
 	r.reindex(match.Change{AIC: aic})
 	r.tell()
 }

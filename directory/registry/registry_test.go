@@ -44,7 +44,7 @@ func register(t *testing.T, r *Registry, n int, name string) directory.Entry {
 }
 
 func ask(text string) Request {
-	return Request{Query: match.Query{Text: text}, Asker: "home.example", Home: true}
+	return Request{Query: match.Query{Text: text, MinScore: 1000}, Asker: "home.example", Home: true}
 }
 
 func found(r *Registry, q Request) []string {
@@ -246,7 +246,12 @@ func TestWhoIsOffered(t *testing.T) {
 		"partner":         {Request{Query: match.Query{Text: "kite"}, Asker: "partner.example"}, []string{public, listed}},
 		"stranger":        {Request{Query: match.Query{Text: "kite"}, Asker: "x.example"}, []string{public}},
 		"offline as well": {Request{Query: match.Query{Text: "kite"}, Asker: "x.example", IncludeOffline: true}, []string{public, offline}},
-		"own filter": {Request{Query: match.Query{Text: "kite", Accept: func(c *directory.Capability) bool { return c.AIC != public }}, Home: true},
+		"own filter": {Request{Query: match.Query{Text: "kite", Refuse: func(c *directory.Capability) string {
+			if c.AIC == public {
+				return "public"
+			}
+			return ""
+		}}, Home: true},
 			[]string{domain, listed}},
 	} {
 		if got := found(r, c.q); !slices.Equal(got, c.want) {
@@ -442,4 +447,65 @@ type broken struct{ Store }
 
 func (broken) All(f func(directory.Entry) error) error {
 	return f(directory.Entry{AIC: storetest.AIC(0), ACS: []byte("not JSON")})
+}
+
+func TestPagesCoverEverythingOnce(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	for i := range 25 {
+		register(t, r, i, "Kite")
+	}
+	var got []string
+	after := ""
+	for range 10 {
+		list, more := r.Page(after, 4, func(l *Listing) bool { return l.AIC != storetest.AIC(3) })
+		for _, l := range list {
+			got = append(got, l.AIC)
+		}
+		if !more {
+			break
+		}
+		after = list[len(list)-1].AIC
+		if len(got) == 8 { // what comes and goes meanwhile disturbs nobody else
+			register(t, r, 90, "Boat")
+			if err := r.Withdraw(t.Context(), got[0], "", now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(got) < 24 || len(got) > 25 || !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
+		t.Errorf("%d agents in pages: %v", len(got), got)
+	}
+}
+
+func TestASearchContinuesWhereItEnded(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	for i := range 25 {
+		register(t, r, i, fmt.Sprint("Kite ", strings.Repeat("string ", i%5)))
+	}
+	whole := ask("kite")
+	whole.Limit, whole.MinScore = 25, 0
+	all := r.Resolve(whole, now)
+	var got []string
+	q := ask("kite")
+	q.Limit, q.MinScore = 4, 0
+	for range 10 {
+		list := r.Resolve(q, now)
+		if len(list) == 0 {
+			break
+		}
+		for _, c := range list {
+			got = append(got, c.AIC)
+		}
+		last := list[len(list)-1]
+		q.After = &match.Place{Score: last.Score, CapID: last.CapID}
+	}
+	var want []string
+	for _, c := range all {
+		want = append(want, c.AIC)
+	}
+	if len(want) < 10 || !slices.Equal(got, want) {
+		t.Errorf("in pages %v, at once %v", got, want)
+	}
 }

@@ -8,12 +8,14 @@ package semreq
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 
 	"agentgw/directory"
+	"agentgw/directory/filter"
 	"agentgw/internal/frame"
 )
 
@@ -39,14 +41,16 @@ const (
 
 // Query is a semantic request: text, or structure, or both.
 type Query struct {
-	Text     string   `cbor:"1,keyasint,omitempty" json:"text,omitempty"`
-	Caps     []string `cbor:"2,keyasint,omitempty" json:"caps,omitempty"`    // exact Capability Identifiers
-	Classes  []string `cbor:"3,keyasint,omitempty" json:"classes,omitempty"` // of the taxonomy
-	Tags     []string `cbor:"4,keyasint,omitempty" json:"tags,omitempty"`
-	In       []string `cbor:"5,keyasint,omitempty" json:"in,omitempty"`  // media types that the asker can send
-	Out      []string `cbor:"6,keyasint,omitempty" json:"out,omitempty"` // media types that the asker accepts
-	Lang     string   `cbor:"8,keyasint,omitempty" json:"lang,omitempty"`
-	Taxonomy string   `cbor:"9,keyasint,omitempty" json:"taxonomy,omitempty"`
+	Text    string   `cbor:"1,keyasint,omitempty" json:"text,omitempty"`
+	Caps    []string `cbor:"2,keyasint,omitempty" json:"caps,omitempty"`    // exact Capability Identifiers
+	Classes []string `cbor:"3,keyasint,omitempty" json:"classes,omitempty"` // of the taxonomy
+	Tags    []string `cbor:"4,keyasint,omitempty" json:"tags,omitempty"`
+	In      []string `cbor:"5,keyasint,omitempty" json:"in,omitempty"`  // media types that the asker can send
+	Out     []string `cbor:"6,keyasint,omitempty" json:"out,omitempty"` // media types that the asker accepts
+	// Filter is an ADP filter expression, JSON; see package filter.
+	Filter   json.RawMessage `cbor:"7,keyasint,omitempty" json:"filter,omitempty"`
+	Lang     string          `cbor:"8,keyasint,omitempty" json:"lang,omitempty"`
+	Taxonomy string          `cbor:"9,keyasint,omitempty" json:"taxonomy,omitempty"`
 }
 
 // Normalise is the query's one form: text in NFC, trimmed, runs of white space made one space; lists sorted without repeats.
@@ -62,8 +66,8 @@ func (q Query) Normalise() Query {
 
 // Validate says what is wrong with a query, with [frame.ReqInvalid].
 func (q Query) Validate() error {
-	if q.Text == "" && len(q.Caps)+len(q.Classes)+len(q.Tags) == 0 {
-		return frame.Errorf(frame.ReqInvalid, "request is empty: give a text, a capability, a class or a tag")
+	if q.Text == "" && len(q.Caps)+len(q.Classes)+len(q.Tags)+len(q.Filter) == 0 {
+		return frame.Errorf(frame.ReqInvalid, "request is empty: give a text, a capability, a class, a tag or a filter")
 	}
 	if len(q.Text) > MaxText {
 		return frame.Errorf(frame.ReqInvalid, "request text of %d bytes is over %d: say it shorter", len(q.Text), MaxText)
@@ -78,12 +82,29 @@ func (q Query) Validate() error {
 			}
 		}
 	}
+	if len(q.Filter) > 0 {
+		if _, err := filter.Parse(q.Filter); err != nil {
+			return frame.Errorf(frame.ReqInvalid, "request filter: %w", err)
+		}
+	}
 	for _, c := range q.Caps {
 		if _, _, err := directory.ParseCapID(c); err != nil {
 			return frame.Errorf(frame.ReqInvalid, "request: %w", err)
 		}
 	}
 	return nil
+}
+
+// ParsedFilter is the filter of a query that was validated, nil without one.
+func (q Query) ParsedFilter() *filter.Filter {
+	if len(q.Filter) == 0 {
+		return nil
+	}
+	f, err := filter.Parse(q.Filter)
+	if err != nil { // not validated: nothing passes
+		return filter.Nothing
+	}
+	return f
 }
 
 // Encode is the query's bytes, as SREQ carries them.

@@ -220,16 +220,22 @@ type row struct {
 
 // list asks for all agents, and holds that none of them is there by half.
 func (w *world) list() (map[string]row, error) {
-	var rows []struct {
-		AIC, Name, State string
-		Version          uint64
-		Skills           []string
+	var page struct {
+		Agents []struct {
+			AIC, Name, State string
+			Version          uint64
+			Skills           []string
+		}
+		Next string
 	}
-	if err := w.call("/v1/agents", struct{}{}, &rows); err != nil {
+	if err := w.call("/v1/agents", struct{}{}, &page); err != nil {
 		return nil, err
 	}
+	if page.Next != "" {
+		return nil, fmt.Errorf("more agents than a page holds: ask for the next one")
+	}
 	out := map[string]row{}
-	for _, r := range rows {
+	for _, r := range page.Agents {
 		out[r.AIC] = row{r.AIC, r.Name, r.State, r.Version, r.Skills}
 		if r.Name == "" || len(r.Skills) != 1 || r.Version == 0 {
 			w.t.Errorf("a registration is there by half: %+v", r)

@@ -32,7 +32,8 @@ import (
 type EnrolOptions struct {
 	Dir        string // gets agentd.yaml, agents.d and the state folder
 	Name       string
-	ACS        string // file of the draft
+	ACS        string // file of the draft, or its https URL
+	Private    bool   // the URL may lead into a network of one's own
 	Token      string
 	Gateway    string                                    // host:port, without a token
 	GatewayPin string                                    // sha256:… of the gateway's key, without a token
@@ -73,9 +74,9 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	if err != nil {
 		return nil, &daemon.UsageError{Err: err}
 	}
-	draft, err := os.ReadFile(o.ACS)
+	draft, err := ReadDraft(ctx, o.ACS, o.Private)
 	if err != nil {
-		return nil, &daemon.UsageError{Err: fmt.Errorf("read the draft ACS: %w", err)}
+		return nil, err
 	}
 	if o, err = o.resolved(); err != nil {
 		return nil, &daemon.UsageError{Err: err}

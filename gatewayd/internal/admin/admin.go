@@ -4,6 +4,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -15,14 +16,17 @@ import (
 // Gateway is what the socket shows and changes.
 type Gateway interface {
 	Status() Status
-	Agents() []AgentRow
+	Agents(r AgentsRequest) (*AgentsPage, error)
+	ExportAgents(r AgentsRequest) (*ExportPage, error)
 	Agent(r AgentRequest) (AgentDetail, error)
 	Peers() []PeerRow
 	Digests() []DigestRow
 	CreateToken(ctx context.Context, r TokenRequest) (TokenAnswer, error)
 	Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error)
+	Match(ctx context.Context, r MatchRequest) (*Match, error)
 	ReloadPeers(ctx context.Context) error
 	Withdraw(ctx context.Context, r WithdrawRequest) error
+	Deprecate(ctx context.Context, r DeprecateRequest) error
 	Trust
 	SetStanding(ctx context.Context, r StandingRequest) error
 	Pending() ([]amc.PendingRequest, error)
@@ -106,6 +110,61 @@ type AgentRow struct {
 	Version      uint64    `json:"version"`
 	Skills       []string  `json:"skills"`
 	LastModified time.Time `json:"last_modified"`
+}
+
+// AgentsRequest asks for one page of the agents, in the order of their AICs.
+type AgentsRequest struct {
+	After  string `json:"after,omitempty"`  // the AIC at which the last page ended
+	Limit  int    `json:"limit,omitempty"`  // default 1000, at most that
+	State  string `json:"state,omitempty"`  // only those in one state, such as ACTIVE
+	Vendor string `json:"vendor,omitempty"` // only those of one vendor code
+}
+
+// MaxPage is the most rows of a page.
+const MaxPage = 1000
+
+// AgentsPage is one page.
+type AgentsPage struct {
+	Agents []AgentRow `json:"agents"`
+	Next   string     `json:"next,omitempty"` // where the next page begins; absent at the end
+}
+
+// ExportPage is one page of whole entries.
+type ExportPage struct {
+	Entries []ExportedEntry `json:"entries"`
+	Next    string          `json:"next,omitempty"`
+}
+
+// ExportedEntry is what the directory has of one agent: its authoritative ACS, and what the gateway keeps beside it.
+type ExportedEntry struct {
+	ACS   json.RawMessage `json:"acs"`
+	Entry EntryView       `json:"entry"`
+}
+
+// EntryView is the part of an entry that the agent cannot write.
+type EntryView struct {
+	CapabilityIDs    []string  `json:"capabilityIds"`
+	Domain           string    `json:"aad"`
+	Gateway          string    `json:"gateway"`
+	State            string    `json:"state"`
+	Version          uint64    `json:"version"`
+	RegisteredAt     time.Time `json:"registeredAt"`
+	LastModified     time.Time `json:"lastModifiedTime"`
+	ExpiresAt        time.Time `json:"expiresAt,omitzero"`
+	Visibility       string    `json:"visibility"`
+	Allow            []string  `json:"allow,omitempty"`
+	AuthorizedSkills []string  `json:"authorizedSkills"`
+	Provider         string    `json:"provider"`
+	ACSSHA256        string    `json:"acsSha256"` // of its canonical form (RFC 8785), base64url
+	Taxonomy         string    `json:"taxonomy"`  // that its classes are of
+	Alive            bool      `json:"alive"`
+	LastSeen         time.Time `json:"lastSeenAt,omitzero"`
+}
+
+// DeprecateRequest marks an agent as on its way out, or takes that back.
+type DeprecateRequest struct {
+	AIC  string `json:"aic"`
+	Undo bool   `json:"undo,omitempty"`
 }
 
 // AgentRequest names an agent.
@@ -237,15 +296,20 @@ type None struct{}
 func Handler(g Gateway) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/status", control.Handle(func(context.Context, None) (Status, error) { return g.Status(), nil }))
-	mux.HandleFunc("POST /v1/agents", control.Handle(func(context.Context, None) ([]AgentRow, error) { return list(g.Agents()), nil }))
+	mux.HandleFunc("POST /v1/agents", control.Handle(func(_ context.Context, r AgentsRequest) (*AgentsPage, error) { return g.Agents(r) }))
+	mux.HandleFunc("POST /v1/agents/export", control.Handle(func(_ context.Context, r AgentsRequest) (*ExportPage, error) { return g.ExportAgents(r) }))
 	mux.HandleFunc("POST /v1/agents/show", control.Handle(func(_ context.Context, r AgentRequest) (AgentDetail, error) { return g.Agent(r) }))
 	mux.HandleFunc("POST /v1/peers", control.Handle(func(context.Context, None) ([]PeerRow, error) { return list(g.Peers()), nil }))
 	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return list(g.Digests()), nil }))
 	mux.HandleFunc("POST /v1/token", control.Handle(g.CreateToken))
 	mux.HandleFunc("POST /v1/resolve", control.Handle(g.Resolve))
+	mux.HandleFunc("POST /v1/match", control.Handle(g.Match))
 	mux.HandleFunc("POST /v1/peers/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadPeers(ctx) }))
 	mux.HandleFunc("POST /v1/agents/withdraw", control.Handle(func(ctx context.Context, r WithdrawRequest) (None, error) {
 		return None{}, g.Withdraw(ctx, r)
+	}))
+	mux.HandleFunc("POST /v1/agents/deprecate", control.Handle(func(ctx context.Context, r DeprecateRequest) (None, error) {
+		return None{}, g.Deprecate(ctx, r)
 	}))
 	handleTrust(mux, g)
 	mux.HandleFunc("POST /v1/agents/standing", control.Handle(func(ctx context.Context, r StandingRequest) (None, error) {

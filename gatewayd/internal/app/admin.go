@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"agentgw/config"
-	"agentgw/directory/acs"
+	"agentgw/directory"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
@@ -55,35 +55,6 @@ func (a *app) Status() admin.Status {
 		})
 	}
 	return s
-}
-
-// Agents implements admin.Gateway.
-func (a *app) Agents() []admin.AgentRow {
-	if !a.cfg.HasRole(config.RoleGateway) {
-		return a.issuedTo()
-	}
-	return a.entries()
-}
-
-// entries are the agents of the directory.
-func (a *app) entries() (rows []admin.AgentRow) {
-	for _, l := range a.registry.List() {
-		row := admin.AgentRow{
-			AIC: l.AIC, State: l.State.String(), Attached: l.Alive, Visibility: l.Visibility.String(), Version: l.Version,
-			LastModified: l.LastModified, Skills: []string{},
-		}
-		for _, c := range l.Capabilities {
-			row.Name = c.AgentName
-			row.Skills = append(row.Skills, c.SkillID)
-		}
-		if len(l.Capabilities) == 0 { // it may use others' skills all the same
-			if doc, err := acs.Parse(l.ACS); err == nil {
-				row.Name = doc.Name
-			}
-		}
-		rows = append(rows, row)
-	}
-	return rows
 }
 
 // issuedTo is what an AMC alone, which has no directory, knows: whom it has issued credentials to, and how they stand.
@@ -219,10 +190,9 @@ func (a *app) Agent(r admin.AgentRequest) (admin.AgentDetail, error) {
 		return admin.AgentDetail{}, frame.Errorf(frame.ReqInvalid, "%w", err)
 	}
 	out := admin.AgentDetail{AIC: string(id)}
-	for _, row := range a.entries() {
-		if row.AIC == out.AIC {
-			out.Entry = &row
-		}
+	if l, ok := a.registry.Listing(out.AIC); ok {
+		row := agentRow(l)
+		out.Entry = &row
 	}
 	if out.Entry == nil {
 		if t, err := a.store.Ended(out.AIC); err == nil {
@@ -256,6 +226,29 @@ func (a *app) Withdraw(ctx context.Context, r admin.WithdrawRequest) error {
 	a.agents.Drop(r.AIC, frame.Revoked)
 	a.log.Info("agent withdrawn", "aic", r.AIC, "reason", r.Reason)
 	return nil
+}
+
+// Deprecate implements admin.Gateway: an agent that is on its way out is offered on, and says so; undo takes it back.
+func (a *app) Deprecate(ctx context.Context, r admin.DeprecateRequest) error {
+	id, err := a.cfg.AIC.CheckAIC(r.AIC)
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "%w", err)
+	}
+	from, to := directory.Active, directory.Deprecated
+	if r.Undo {
+		from, to = to, from
+	}
+	e, err := a.registry.Get(string(id))
+	switch {
+	case err != nil:
+		return frame.Errorf(frame.NotFound, "%w", err)
+	case e.State != from && e.State != to:
+		return frame.Errorf(frame.State, "%s is %v, and only an agent that is %v can become %v", id, e.State, from, to)
+	}
+	if err := a.registry.SetState(ctx, string(id), to, now()); err != nil {
+		return err
+	}
+	return a.audit(ctx, kindDeprecated, map[string]any{"aic": string(id), "state": to.String()})
 }
 
 // SetStanding implements admin.Gateway.

@@ -59,7 +59,7 @@ func TestAttach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rows := g.app.Agents(); !rows[0].Attached {
+	if rows := g.rows(); !rows[0].Attached {
 		t.Error("the agent is not marked as attached")
 	}
 	if err := s.WriteMessage(5*time.Second, &arp.Keepalive{TSMS: 42, Pad: arp.KeepalivePad}); err != nil {

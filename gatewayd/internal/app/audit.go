@@ -28,11 +28,12 @@ const (
 
 // Kinds of the audit records of the gateway itself.
 const (
-	kindStarted  = "gateway.started"
-	kindStopped  = "gateway.stopped"
-	kindBundle   = "bundle.renewed"
-	kindBackup   = "backup.made"
-	kindRestored = "restore.completed"
+	kindStarted    = "gateway.started"
+	kindStopped    = "gateway.stopped"
+	kindBundle     = "bundle.renewed"
+	kindDeprecated = "agent.deprecated"
+	kindBackup     = "backup.made"
+	kindRestored   = "restore.completed"
 )
 
 // auditor is the audit log of a gateway.

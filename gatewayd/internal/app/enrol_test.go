@@ -38,7 +38,7 @@ func TestEnrol(t *testing.T) {
 	if err != nil || grant.AIC != done.AIC || !slices.Equal(grant.Skills, []string{"medicine.sell"}) {
 		t.Errorf("grant %+v %v", grant, err)
 	}
-	rows := g.app.Agents()
+	rows := g.rows()
 	if len(rows) != 1 || rows[0].AIC != done.AIC || rows[0].Attached {
 		t.Errorf("directory %+v", rows)
 	}
@@ -101,7 +101,7 @@ func TestEnrolmentRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if n := len(g.app.Agents()); n != 1 {
+	if n := len(g.rows()); n != 1 {
 		t.Errorf("%d agents are registered, one was admitted", n)
 	}
 }
@@ -147,8 +147,8 @@ func TestEnrolmentIsCompleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.AIC != first.AIC || len(g.app.Agents()) != 1 {
-		t.Errorf("enrolled as %s, then as %s; %d agents", first.AIC, again.AIC, len(g.app.Agents()))
+	if again.AIC != first.AIC || len(g.rows()) != 1 {
+		t.Errorf("enrolled as %s, then as %s; %d agents", first.AIC, again.AIC, len(g.rows()))
 	}
 }
 
@@ -168,7 +168,7 @@ func TestEnrolmentWaitsForApproval(t *testing.T) {
 	if err != nil || waits.Code != frame.Pending || len(waits.PendingID) != 16 || waits.RetryAfterMS == 0 || len(waits.Chain) != 0 {
 		t.Fatalf("%+v, %v", waits, err)
 	}
-	if n := len(g.app.Agents()); n != 0 {
+	if n := len(g.rows()); n != 0 {
 		t.Errorf("%d agents are registered while nobody has decided", n)
 	}
 	open, err := g.app.Pending()

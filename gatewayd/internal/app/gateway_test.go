@@ -217,3 +217,13 @@ func (g *gateway) mustEnrol(scope ...string) (*arp.Enrolled, tls.Certificate) {
 	}
 	return done, cert
 }
+
+// rows are the agents that the gateway lists.
+func (g *gateway) rows() []admin.AgentRow {
+	g.t.Helper()
+	p, err := g.app.Agents(admin.AgentsRequest{})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return p.Agents
+}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"agentgw/directory"
@@ -60,10 +59,15 @@ func (g glue) SetAlive(id string, alive bool) { g.Registry.SetAlive(id, alive, n
 
 // Match implements relay.Directory.
 func (g glue) Match(q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) []directory.Candidate {
+	return g.Resolve(registryRequest(q, c, asker, want, minScore), now())
+}
+
+// registryRequest is a semantic request as the directory takes it.
+func registryRequest(q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) registry.Request {
 	mq := matchQuery(q)
 	mq.MinScore, mq.Limit = minScore, want
 	mq.Exclude = append([]string{asker.AIC}, c.Exclude...) // nobody is told to ask itself
-	return g.Resolve(registry.Request{Query: mq, Asker: asker.Domain, Home: asker.Home}, now())
+	return registry.Request{Query: mq, Asker: asker.Domain, Home: asker.Home, Filter: q.ParsedFilter()}
 }
 
 // Score implements relay.Directory.
@@ -73,7 +77,7 @@ func (g glue) Score(q semreq.Query, r *semreq.Result) uint16 {
 }
 
 func matchQuery(q semreq.Query) match.Query {
-	return match.Query{Text: q.Text, Caps: q.Caps, Tags: slices.Concat(q.Tags, q.Classes), In: q.In, Out: q.Out}
+	return match.Query{Text: q.Text, Caps: q.Caps, Classes: q.Classes, Tags: q.Tags, In: q.In, Out: q.Out, All: len(q.Filter) > 0}
 }
 
 // sessions is the attached agents as the relay sees them.

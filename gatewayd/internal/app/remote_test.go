@@ -107,7 +107,7 @@ func TestRemoteAMC(t *testing.T) {
 	}
 	center.setStanding(done.AIC, "suspended")
 	listed := map[string]string{}
-	for _, row := range center.app.Agents() {
+	for _, row := range center.rows() {
 		listed[row.AIC] = fmt.Sprint(row.State, " ", row.Attached)
 	}
 	if listed[done.AIC] != "suspended false" || listed[g.app.Status().Gateway] != "good true" {

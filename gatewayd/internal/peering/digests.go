@@ -233,7 +233,7 @@ func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
 			continue
 		}
 		for _, c := range l.Capabilities {
-			d := digest.Capability{Tags: c.Tags, In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow}
+			d := digest.Capability{Classes: c.Classes, Tags: c.Tags, In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow}
 			if d.Visibility == wire.VisibleAny { // the sketch has no others' terms, and stemming a directory is the dearest part
 				d.Terms = match.CapabilityTerms(c)
 			}

@@ -1,0 +1,33 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"agentgw/directory/acs"
+	"agentgw/internal/daemon"
+	"agentgw/internal/safehttp"
+)
+
+const fetchTime = 10 * time.Second
+
+// ReadDraft reads a capability specification from a file, or from an https address: then its host must be no machine behind our own
+// border unless allowPrivate says so, and its answer no larger than a specification may be.
+func ReadDraft(ctx context.Context, source string, allowPrivate bool) ([]byte, error) {
+	if !strings.Contains(source, "://") {
+		raw, err := os.ReadFile(source)
+		if err != nil {
+			return nil, daemon.Usagef("read the ACS: %w", err)
+		}
+		return raw, nil
+	}
+	c := safehttp.New(safehttp.Config{AllowPrivate: allowPrivate, AllowPlain: allowPrivate, MaxBytes: acs.MaxSize, Timeout: fetchTime})
+	raw, err := c.Get(ctx, source)
+	if err != nil {
+		return nil, fmt.Errorf("fetch the ACS: %w", err)
+	}
+	return raw, nil
+}

@@ -1,0 +1,81 @@
+package match
+
+import (
+	"fmt"
+	"strings"
+
+	"agentgw/directory"
+	"agentgw/directory/taxonomy"
+)
+
+// fitOfClass is how well a capability's classes fit one that is asked for: 1 for the class itself or one below it, half for each level
+// that the capability's class is above it, 0 for one beside it.
+func fitOfClass(classes []string, asked string) float64 {
+	worth := 1.
+	for up, class := range taxonomy.Ancestors(asked) {
+		for _, c := range classes {
+			if c == class || up == 0 && strings.HasPrefix(c, class+"/") {
+				return worth
+			}
+		}
+		worth /= 2
+	}
+	return 0
+}
+
+// fitOfClasses is the mean over the classes that a request asks for, 0 to 1.
+func (p *Prepared) fitOfClasses(c *directory.Capability) float64 {
+	if len(p.classes) == 0 {
+		return 0
+	}
+	sum := 0.
+	for _, asked := range p.classes {
+		sum += fitOfClass(c.Classes, asked)
+	}
+	return sum / float64(len(p.classes))
+}
+
+// scoreClasses finds the documents that fit the classes asked for, and blends how well with what their text scores: each as standard
+// deviations from its mean. Without a text the classes alone rank.
+func (r *ranking) scoreClasses() {
+	if len(r.classes) == 0 {
+		return
+	}
+	r.filed = map[int]float64{}
+	var s spread
+	for i, p := range r.parts {
+		for _, asked := range r.classes {
+			for _, class := range taxonomy.Ancestors(asked) {
+				for _, id := range p.under[class] {
+					if at := r.first[i] + int(id); r.filed[at] == 0 && !p.isDead(id) {
+						if fit := r.fitOfClasses(&p.docs[id].cap); fit > 0 {
+							r.filed[at] = fit
+							s.add(fit)
+						}
+					}
+				}
+			}
+		}
+	}
+	s.n = int64(r.live) // the others are 0
+	if r.Text == "" {
+		return
+	}
+	mean, deviation := s.meanAndDeviation()
+	for at := range r.rank {
+		r.rank[at] -= mean / deviation
+	}
+	for at, fit := range r.filed {
+		r.rank[at] += fit / deviation
+	}
+}
+
+// evidenceOfClasses says which class of a capability fits which that was asked for.
+func (p *Prepared) evidenceOfClasses(c *directory.Capability) (out []string) {
+	for _, asked := range p.classes {
+		if fit := fitOfClass(c.Classes, asked); fit > 0 {
+			out = append(out, fmt.Sprintf("class %s (%.3g)", asked, fit))
+		}
+	}
+	return out
+}

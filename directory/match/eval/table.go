@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+
+	"agentgw/directory/match"
+)
+
+// row is one of the five sets that are reported: the splits that nothing was learned from.
+type row struct {
+	set, name string
+	splits    []string
+	r5, ndcg  float64 // bars
+}
+
+var rows = []row{
+	{"metatool", "metatool test", []string{"test"}, 84.2, 77.3},
+	{"metatool", "metatool multi", []string{"multi"}, 73.0, 69.8},
+	{"sealtools", "sealtools test", []string{"test_in_domain", "test_out_domain"}, 85.4, 89.4},
+	{"stabletoolbench", "stabletoolbench G2/G3", []string{"G2_instruction", "G2_category", "G3_instruction"}, 64.9, 68.4},
+	{"livemcpbench", "livemcpbench", nil, 34.3, 36.6},
+}
+
+// report prints figures beside their bars and counts those below.
+type report struct {
+	w     *tabwriter.Writer
+	below int
+}
+
+func (r *report) line(what string, got, bar float64) {
+	verdict := "ok"
+	if got < bar {
+		verdict = "BELOW"
+		r.below++
+	}
+	fmt.Fprintf(r.w, "%s\t%.2f\t%.2f\t%s\n", what, got, bar, verdict)
+}
+
+// table measures the public sets and says how many figures are below their bars.
+func table(w io.Writer, dir string) (below int, err error) {
+	sets := map[string]*set{}
+	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
+		if sets[name], err = load(filepath.Join(dir, name)); err != nil {
+			return 0, err
+		}
+	}
+	r := &report{w: tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)}
+	fmt.Fprintln(r.w, "what\tmeasured\tat least\t")
+	var whole, words, dense []figures
+	for _, row := range rows {
+		s := sets[row.set]
+		queries := s.of(row.splits...)
+		f := measure(s, queries, 0)
+		whole = append(whole, f)
+		words = append(words, measure(s, queries, match.Dense|match.Steps))
+		dense = append(dense, measure(s, queries, match.Words|match.Steps))
+		r.line(row.name+", R@5", f.R5, row.r5)
+		r.line(row.name+", nDCG@10", f.NDCG10, row.ndcg)
+	}
+	m := mean(whole)
+	r.line("mean of the five, acc1", m.Acc1, 65.1)
+	r.line("mean of the five, R@5", m.R5, 68.4)
+	r.line("mean of the five, R@10", m.R10, 77.4)
+	r.line("mean of the five, nDCG@10", m.NDCG10, 68.3)
+	r.line("the same, BM25F + bigrams alone, nDCG@10", mean(words).NDCG10, 62.6)
+	r.line("the same, table alone, nDCG@10", mean(dense).NDCG10, 59.9)
+	taught := withExamples(sets["metatool"])
+	r.line("metatool test, 10 examples a tool, BM25F, nDCG@10",
+		measure(taught, taught.of("test"), match.Dense|match.Pairs|match.Steps).NDCG10, 78.9)
+	sum := 0.
+	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
+		sum += here(sets[name])
+	}
+	r.line("answer here or ask further, AUROC, mean of four", 100*sum/4, 86)
+	return r.below, r.w.Flush()
+}
+
+// withExamples gives each tool the first ten requests of the learning split that it answers alone.
+func withExamples(s *set) *set {
+	out := &set{name: s.name, corpus: slices.Clone(s.corpus), queries: s.queries}
+	at := map[string]int{}
+	for i, c := range out.corpus {
+		at[c.SkillID] = i
+	}
+	for _, q := range s.of("train") {
+		if c := &out.corpus[at[q.Gold[0]]]; len(q.Gold) == 1 && len(c.Examples) < 10 {
+			c.Examples = append(c.Examples, q.Text)
+		}
+	}
+	return out
+}

@@ -1,0 +1,31 @@
+package match
+
+import "regexp"
+
+// A request that asks for several things is cut into its steps: at the ends of sentences, at semicolons and lines, before a number
+// of a list, and at words that say that something comes after.
+var stepEnd = regexp.MustCompile(`(?i)[.?!;](?:["')\]]*\s+)|\n+|\s+(?:\(?\d{1,2}[.)])\s+|,?\s+(?:and\s+)?(?:then|afterwards|after that|finally|next|lastly|additionally|furthermore)\b,?\s*`)
+
+const (
+	maxSteps     = 8
+	leastOfAStep = 3 // terms; what has fewer belongs to the step before
+)
+
+// steps are the terms of each step of a request; nil for a request of one step.
+func steps(text string) [][]string {
+	var out [][]string
+	for _, s := range stepEnd.Split(text, -1) {
+		terms := Terms(s)
+		switch {
+		case len(terms) == 0:
+		case len(out) > 0 && (len(terms) < leastOfAStep || len(out) == maxSteps):
+			out[len(out)-1] = append(out[len(out)-1], terms...)
+		default:
+			out = append(out, terms)
+		}
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	return out
+}

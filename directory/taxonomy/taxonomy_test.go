@@ -1,0 +1,55 @@
+package taxonomy
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestEveryClassIsFound(t *testing.T) {
+	skills, domains := 0, 0
+	for _, c := range All() {
+		if got, ok := Find(c.Path); !ok || got != c {
+			t.Errorf("%s: %+v", c.Path, got)
+		}
+		if up := Ancestors(c.Path); len(up) > 3 || up[0] != c.Path {
+			t.Errorf("%s: ancestors %v", c.Path, up)
+		} else if _, ok := Find(up[len(up)-1]); !ok {
+			t.Errorf("%s: its top %s is no class", c.Path, up[len(up)-1])
+		}
+		if c.Domain {
+			domains++
+		} else {
+			skills++
+		}
+	}
+	if skills != 513 || domains != 201 {
+		t.Errorf("%d skills, %d domains", skills, domains)
+	}
+}
+
+func TestFind(t *testing.T) {
+	for in, want := range map[string]string{
+		"10302": "language_processing/language_generation/summarization", "7": "ai_ml_engineering",
+		" AI_ML_engineering/Agent_Development/ ": "ai_ml_engineering/agent_development",
+	} {
+		if c, ok := Find(in); !ok || c.Path != want {
+			t.Errorf("%q: %+v %v", in, c, ok)
+		}
+	}
+	for _, in := range []string{"", "99999999", "-1", "no/such/class", "summarization"} {
+		if c, ok := Find(in); ok {
+			t.Errorf("%q is %+v", in, c)
+		}
+	}
+	if p := Path("Newer/Class"); p != "newer/class" {
+		t.Errorf("a class that is not known here: %q", p)
+	}
+}
+
+func TestClassesOfTags(t *testing.T) {
+	got := OfTags([]string{"finance", "oasf:10302", "OASF:newer/class", "ai_ml_engineering", "ai_ml_engineering", "oasf:", "7"})
+	want := []string{"ai_ml_engineering", "language_processing/language_generation/summarization", "newer/class"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
