@@ -3,9 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,5 +108,3 @@ func (s *set) of(splits ...string) []query {
 	}
 	return slices.DeleteFunc(slices.Clone(s.queries), func(q query) bool { return !slices.Contains(splits, q.Split) })
 }
-
-func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
