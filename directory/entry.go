@@ -33,6 +33,20 @@ type Entry struct {
 	Skills       []string // skill ids that the Agent Management Center authorised; the ACS has no others
 	Provenance   Provenance
 	Taxonomy     string // version that the classes of its skills are of; "" in entries of before there were any
+	Edition      Edition
+}
+
+// Edition numbers what an entry says: versions that differ by credentials alone, as renewals leave them, are of one edition. The store
+// keeps the last version of each of the last editions.
+type Edition struct {
+	Number uint64    // 0 at registration, +1 with each change of what is said
+	Since  time.Time // zero: since registration, or since before there were editions
+}
+
+// SameContent says whether two versions of an entry tell their readers the same.
+func (e Entry) SameContent(o Entry) bool {
+	return e.ACSHash == o.ACSHash && e.State == o.State && e.Visibility == o.Visibility && slices.Equal(e.Allow, o.Allow) &&
+		slices.Equal(e.Skills, o.Skills) && e.Provenance.Provider == o.Provenance.Provider
 }
 
 // Provenance is how an entry came to be.
@@ -86,6 +100,8 @@ type storedEntry struct {
 	Grant        string   `cbor:"16,keyasint,omitempty"`
 	Provider     string   `cbor:"17,keyasint,omitempty"`
 	Taxonomy     string   `cbor:"18,keyasint,omitempty"`
+	Edition      uint64   `cbor:"19,keyasint,omitempty"`
+	EditionSince int64    `cbor:"20,keyasint,omitempty"`
 }
 
 // EncodeEntry is the record that a store keeps. An entry over a limit is an error.
@@ -99,6 +115,7 @@ func EncodeEntry(e Entry) ([]byte, error) {
 		Visibility: uint8(e.Visibility), Allow: e.Allow, Skills: e.Skills,
 		SubmittedBy: e.Provenance.SubmittedBy, CertSHA256: hashBytes(e.Provenance.CertSHA256), SPKI: hashBytes(e.Provenance.SPKI),
 		Grant: e.Provenance.Grant, Provider: e.Provenance.Provider, Taxonomy: e.Taxonomy,
+		Edition: e.Edition.Number, EditionSince: milli(e.Edition.Since),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode entry %s: %w", e.AIC, err)
@@ -138,6 +155,7 @@ func DecodeEntry(b []byte) (Entry, error) {
 		AIC: s.AIC, ACS: s.ACS, State: State(s.State), Version: s.Version,
 		RegisteredAt: fromMilli(s.RegisteredAt), LastModified: fromMilli(s.LastModified), ExpiresAt: fromMilli(s.ExpiresAt),
 		Visibility: Visibility(s.Visibility), Allow: s.Allow, Skills: s.Skills, Taxonomy: s.Taxonomy,
+		Edition:    Edition{s.Edition, fromMilli(s.EditionSince)},
 		Provenance: Provenance{SubmittedBy: s.SubmittedBy, Grant: s.Grant, Provider: s.Provider},
 	}
 	for _, h := range []struct {
@@ -152,20 +170,28 @@ func DecodeEntry(b []byte) (Entry, error) {
 	return e, checkEntry(e)
 }
 
-// DecodeVersion reads of a stored record what a store compares before it writes: its version, and when it expires.
-func DecodeVersion(b []byte) (version uint64, expires time.Time, err error) {
+// Head is what a store compares of a stored record before it writes.
+type Head struct {
+	Version   uint64
+	Edition   uint64
+	ExpiresAt time.Time
+}
+
+// DecodeHead reads no more of a stored record than its head.
+func DecodeHead(b []byte) (Head, error) {
 	var s struct {
 		Format    uint64 `cbor:"1,keyasint"`
 		Version   uint64 `cbor:"6,keyasint"`
 		ExpiresAt int64  `cbor:"9,keyasint"`
+		Edition   uint64 `cbor:"19,keyasint"`
 	}
 	if err := frame.Unmarshal(b, &s); err != nil {
-		return 0, time.Time{}, fmt.Errorf("decode entry: %w", err)
+		return Head{}, fmt.Errorf("decode entry: %w", err)
 	}
 	if s.Format != entryFormat {
-		return 0, time.Time{}, fmt.Errorf("decode entry: format %d, this program reads %d", s.Format, entryFormat)
+		return Head{}, fmt.Errorf("decode entry: format %d, this program reads %d", s.Format, entryFormat)
 	}
-	return s.Version, fromMilli(s.ExpiresAt), nil
+	return Head{s.Version, s.Edition, fromMilli(s.ExpiresAt)}, nil
 }
 
 func hashBytes(h [32]byte) []byte {

@@ -190,20 +190,24 @@ func TestCapabilities(t *testing.T) {
 }
 
 // What the store compares is what the whole record says.
-func TestDecodeVersion(t *testing.T) {
+func TestDecodeHead(t *testing.T) {
 	for _, e := range []Entry{
 		{AIC: "1.A", State: Active, Version: 1},
-		{AIC: "1.A", ACS: []byte("{}"), State: Suspended, Version: 1 << 40, ExpiresAt: time.UnixMilli(1234).UTC(), Allow: []string{"a.example"}, Skills: []string{"a"}},
+		{AIC: "1.A", ACS: []byte("{}"), State: Suspended, Version: 1 << 40, ExpiresAt: time.UnixMilli(1234).UTC(), Allow: []string{"a.example"}, Skills: []string{"a"},
+			Edition: Edition{7, time.UnixMilli(99).UTC()}},
 	} {
 		b, err := EncodeEntry(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if version, expires, err := DecodeVersion(b); err != nil || version != e.Version || !expires.Equal(e.ExpiresAt) {
-			t.Errorf("%d, %v, %v of %+v", version, expires, err, e)
+		if h, err := DecodeHead(b); err != nil || h.Version != e.Version || h.Edition != e.Edition.Number || !h.ExpiresAt.Equal(e.ExpiresAt) {
+			t.Errorf("%+v, %v of %+v", h, err, e)
 		}
-		if _, _, err := DecodeVersion(b[:len(b)-1]); err == nil {
-			t.Error("a record that is cut short has a version")
+		if back, err := DecodeEntry(b); err != nil || back.Edition != e.Edition {
+			t.Errorf("%+v, %v", back.Edition, err)
+		}
+		if _, err := DecodeHead(b[:len(b)-1]); err == nil {
+			t.Error("a record that is cut short has a head")
 		}
 	}
 }

@@ -28,6 +28,7 @@ type Store interface {
 	PutWith(ctx context.Context, e directory.Entry, expected uint64, change func(directory.Tx) error) error
 	Tombstone(ctx context.Context, t directory.Tombstone, expected uint64) error
 	Due(now time.Time, limit int) ([]string, error)
+	Editions(aic string, f func(directory.Entry) error) error
 }
 
 // Registry is an open directory.
@@ -303,7 +304,7 @@ func (r *Registry) Register(ctx context.Context, e directory.Entry, doc *acs.ACS
 	if with == nil {
 		with = func(directory.Tx) error { return nil }
 	}
-	e.Version, e.RegisteredAt, e.LastModified = 1, stamp(now), stamp(now)
+	e.Version, e.RegisteredAt, e.LastModified, e.Edition = 1, stamp(now), stamp(now), directory.Edition{}
 	caps, err := complete(&e, doc)
 	if err != nil {
 		return directory.Entry{}, fmt.Errorf("register %s: %w", e.AIC, err)
@@ -342,6 +343,9 @@ func (r *Registry) Update(ctx context.Context, e directory.Entry, doc *acs.ACS, 
 	caps, err := complete(&e, doc)
 	if err != nil {
 		return directory.Entry{}, fmt.Errorf("update %s: %w", e.AIC, err)
+	}
+	if e.Edition = old.Edition; !e.SameContent(old) {
+		e.Edition = directory.Edition{Number: old.Edition.Number + 1, Since: e.LastModified}
 	}
 	if err := r.store.Put(context.WithoutCancel(ctx), e, old.Version); err != nil {
 		return directory.Entry{}, r.failed(e.AIC, fmt.Errorf("update: %w", err))

@@ -12,6 +12,7 @@ const schema = 1
 // The key schema. be64 is eight octets, most significant first; parts are joined by `/`, which no AIC has.
 //
 //	acs/<AIC>                    the entry                          directory.EncodeEntry
+//	ver/<AIC>/<be64 edition>     last version of an earlier edition directory.EncodeEntry
 //	tomb/<AIC>                   what remains of an ended entry     directory.EncodeTombstone
 //	aic/<AIC>                    the AIC is taken                   be64 unix ms
 //	x/<be64 unix ms>/<AIC>       entries that expire, by time       empty
@@ -22,6 +23,7 @@ const schema = 1
 //	meta/<name>                  a small named value                the caller's value
 const (
 	prefixEntry  = "acs/"
+	prefixOld    = "ver/"
 	prefixTomb   = "tomb/"
 	prefixTaken  = "aic/"
 	prefixExpiry = "x/"
@@ -37,6 +39,12 @@ const MetaRecovering = "recovering"
 
 // keepChanges is how many changes are kept; older ones go as new ones come.
 const keepChanges = 10_000
+
+// keepEditions is how many earlier editions of one entry are kept, at most [directory.MaxEntry] octets each; they outlive the entry, so
+// that one can see what an agent said that has ended.
+const keepEditions = 16
+
+func oldKey(aic string, edition uint64) string { return prefixOld + aic + "/" + be64(edition) }
 
 func changeKey(seq uint64) string { return prefixChange + be64(seq) }
 

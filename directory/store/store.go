@@ -194,8 +194,8 @@ func (s *Store) Changes(after uint64, f func(Change) error) error {
 	})
 }
 
-// Put stores an entry whose stored version is expected (0: there must be none, and the AIC must not have ended). The entry's own
-// version must be expected+1. Otherwise ErrConflict, ErrExists for a first version, or ErrNotFound.
+// Put stores an entry whose stored version is expected (0: there must be none, and the AIC must not have ended), and keeps the stored one
+// where it is of another edition. The entry's own version must be expected+1. Otherwise ErrConflict, ErrExists for a first version, or ErrNotFound.
 func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) error {
 	return s.PutWith(ctx, e, expected, func(directory.Tx) error { return nil })
 }
@@ -211,11 +211,14 @@ func (s *Store) PutWith(ctx context.Context, e directory.Entry, expected uint64,
 		return fmt.Errorf("put entry %s: version %d after %d in state %v", e.AIC, e.Version, expected, e.State)
 	}
 	return s.write(ctx, func(r reader) ([]mutation, error) {
-		expires, err := expect(r, e.AIC, expected)
+		was, record, err := expect(r, e.AIC, expected)
 		if err != nil {
 			return nil, err
 		}
-		list := append(move(e.AIC, expires, e.ExpiresAt), mutation{prefixEntry + e.AIC, value})
+		list := append(move(e.AIC, was.ExpiresAt, e.ExpiresAt), mutation{prefixEntry + e.AIC, value})
+		if record != nil && e.Edition.Number != was.Edition {
+			list = append(list, outdate(e.AIC, was.Edition, record)...)
+		}
 		beside, err := planned(r, change)
 		if err != nil {
 			return nil, err
@@ -228,7 +231,7 @@ func (s *Store) PutWith(ctx context.Context, e directory.Entry, expected uint64,
 	})
 }
 
-// Tombstone ends an entry whose stored version is expected: the entry and its indexes go, the tombstone stays.
+// Tombstone ends an entry whose stored version is expected: the entry and its indexes go, the tombstone and the editions stay.
 func (s *Store) Tombstone(ctx context.Context, t directory.Tombstone, expected uint64) error {
 	value, err := directory.EncodeTombstone(t)
 	if err != nil {
@@ -238,34 +241,36 @@ func (s *Store) Tombstone(ctx context.Context, t directory.Tombstone, expected u
 		return fmt.Errorf("tombstone %s: version %d after %d", t.AIC, t.Version, expected)
 	}
 	return s.write(ctx, func(r reader) ([]mutation, error) {
-		expires, err := expect(r, t.AIC, expected)
+		was, record, err := expect(r, t.AIC, expected)
 		if err != nil {
 			return nil, err
 		}
-		list := append(move(t.AIC, expires, time.Time{}), mutation{prefixEntry + t.AIC, nil}, mutation{prefixTomb + t.AIC, value})
+		list := append(move(t.AIC, was.ExpiresAt, time.Time{}), mutation{prefixEntry + t.AIC, nil}, mutation{prefixTomb + t.AIC, value})
+		list = append(list, outdate(t.AIC, was.Edition, record)...)
 		return appendChange(r, list, Change{AIC: t.AIC, State: uint8(t.State), Version: t.Version, AtMS: t.At.UnixMilli()})
 	})
 }
 
-// expect checks the stored version and returns when the stored entry expires. It reads no more of it: everybody waits for the committer.
-func expect(r reader, aic string, expected uint64) (expires time.Time, err error) {
-	b, err := r.get(prefixEntry + aic)
+// expect checks the stored version and returns the stored record's head and the record, nil if there is none and none is expected. It
+// reads no more of it: everybody waits for the committer.
+func expect(r reader, aic string, expected uint64) (was directory.Head, record []byte, err error) {
+	record, err = r.get(prefixEntry + aic)
 	if errors.Is(err, errAbsent) {
-		return time.Time{}, expectNone(r, aic, expected)
+		return was, nil, expectNone(r, aic, expected)
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read entry %s: %w", aic, err)
+		return was, nil, fmt.Errorf("read entry %s: %w", aic, err)
 	}
-	version, expires, err := directory.DecodeVersion(b)
+	was, err = directory.DecodeHead(record)
 	switch {
 	case err != nil:
-		return time.Time{}, err
+		return was, nil, err
 	case expected == 0:
-		return time.Time{}, fmt.Errorf("entry %s: %w", aic, directory.ErrExists)
-	case version != expected:
-		return time.Time{}, fmt.Errorf("entry %s is at version %d, not %d: %w", aic, version, expected, directory.ErrConflict)
+		return was, nil, fmt.Errorf("entry %s: %w", aic, directory.ErrExists)
+	case was.Version != expected:
+		return was, nil, fmt.Errorf("entry %s is at version %d, not %d: %w", aic, was.Version, expected, directory.ErrConflict)
 	}
-	return expires, nil
+	return was, record, nil
 }
 
 // expectNone says whether an AIC that has no entry may get its first.

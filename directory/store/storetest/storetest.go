@@ -49,7 +49,7 @@ func Run(t *testing.T, open func(*testing.T) *store.Store) {
 		name string
 		run  func(*testing.T, *store.Store)
 	}{
-		{"PutGet", putGet}, {"CompareAndSet", compareAndSet}, {"Tombstone", tombstone}, {"Reserve", reserve}, {"Bury", bury}, {"Due", due},
+		{"PutGet", putGet}, {"CompareAndSet", compareAndSet}, {"Tombstone", tombstone}, {"Reserve", reserve}, {"Bury", bury}, {"Due", due}, {"Editions", editions},
 		{"Changes", changes}, {"PutWith", putWith}, {"Transact", transact}, {"TransactOnce", transactOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
 		{"Close", closed}, {"CloseAmongWriters", closeAmongWriters}, {"Context", canceled},
 	} {
@@ -418,4 +418,47 @@ func canceled(t *testing.T, s *store.Store) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// editions keeps the last version of each of the last 16 editions, and what an ended agent has said.
+func editions(t *testing.T, s *store.Store) {
+	kept := func(aic string) (out []uint64) {
+		must(t, s.Editions(aic, func(e directory.Entry) error {
+			if e.AIC != aic || e.Skills[0] != fmt.Sprint("skill", e.Edition.Number) {
+				t.Errorf("%s, edition %d, version %d: %v", e.AIC, e.Edition.Number, e.Version, e.Skills)
+			}
+			out = append(out, e.Version)
+			return nil
+		}))
+		return out
+	}
+	e := Entry(1, "Reader", "")
+	e.Skills = []string{"skill0"}
+	must(t, s.Put(t.Context(), e, 0))
+	for e.Version < 40 {
+		e.Version++
+		if e.Version%2 == 0 { // the odd ones are renewals
+			e.Edition.Number++
+			e.Skills = []string{fmt.Sprint("skill", e.Edition.Number)}
+		}
+		must(t, s.Put(t.Context(), e, e.Version-1))
+		if e.Version == 4 {
+			if got := kept(e.AIC); !slices.Equal(got, []uint64{1, 3}) {
+				t.Errorf("versions %v, want the last of each edition", got)
+			}
+		}
+	}
+	if got := kept(e.AIC); len(got) != 16 || got[0] != 9 || got[15] != 39 {
+		t.Errorf("versions %v, want the 16 odd ones from 9 on", got)
+	}
+	other := Entry(10, "Reader", "")
+	must(t, s.Put(t.Context(), other, 0))
+	if got := kept(other.AIC); len(got) != 0 {
+		t.Errorf("versions %v of an agent that has not changed", got)
+	}
+	must(t, s.Tombstone(t.Context(), directory.Tombstone{AIC: e.AIC, State: directory.Withdrawn, Version: 41, At: Now}, 40))
+	if got := kept(e.AIC); len(got) != 16 || got[15] != 40 {
+		t.Errorf("versions %v after the end", got)
+	}
+	wants(t, s.Put(t.Context(), Entry(1, "Reader", ""), 0), directory.ErrExists)
 }

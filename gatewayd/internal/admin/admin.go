@@ -19,6 +19,8 @@ type Gateway interface {
 	Agents(r AgentsRequest) (*AgentsPage, error)
 	ExportAgents(r AgentsRequest) (*ExportPage, error)
 	Agent(r AgentRequest) (AgentDetail, error)
+	AgentHistory(r AgentRequest) (*AgentHistory, error)
+	AgentDiff(r DiffRequest) (*AgentDiff, error)
 	Peers() []PeerRow
 	Digests() []DigestRow
 	CreateToken(ctx context.Context, r TokenRequest) (TokenAnswer, error)
@@ -299,8 +301,10 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/agents", control.Handle(func(_ context.Context, r AgentsRequest) (*AgentsPage, error) { return g.Agents(r) }))
 	mux.HandleFunc("POST /v1/agents/export", control.Handle(func(_ context.Context, r AgentsRequest) (*ExportPage, error) { return g.ExportAgents(r) }))
 	mux.HandleFunc("POST /v1/agents/show", control.Handle(func(_ context.Context, r AgentRequest) (AgentDetail, error) { return g.Agent(r) }))
-	mux.HandleFunc("POST /v1/peers", control.Handle(func(context.Context, None) ([]PeerRow, error) { return list(g.Peers()), nil }))
-	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return list(g.Digests()), nil }))
+	mux.HandleFunc("POST /v1/agents/history", control.Handle(func(_ context.Context, r AgentRequest) (*AgentHistory, error) { return g.AgentHistory(r) }))
+	mux.HandleFunc("POST /v1/agents/diff", control.Handle(func(_ context.Context, r DiffRequest) (*AgentDiff, error) { return g.AgentDiff(r) }))
+	mux.HandleFunc("POST /v1/peers", control.Handle(func(context.Context, None) ([]PeerRow, error) { return List(g.Peers()), nil }))
+	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return List(g.Digests()), nil }))
 	mux.HandleFunc("POST /v1/token", control.Handle(g.CreateToken))
 	mux.HandleFunc("POST /v1/resolve", control.Handle(g.Resolve))
 	mux.HandleFunc("POST /v1/match", control.Handle(g.Match))
@@ -317,12 +321,12 @@ func Handler(g Gateway) http.Handler {
 	}))
 	mux.HandleFunc("POST /v1/agents/pending", control.Handle(func(context.Context, None) ([]amc.PendingRequest, error) {
 		l, err := g.Pending()
-		return list(l), err
+		return List(l), err
 	}))
 	mux.HandleFunc("POST /v1/ca/rotate", control.Handle(func(ctx context.Context, _ None) ([]CAEvent, error) { return g.ReplaceCA(ctx) }))
 	mux.HandleFunc("POST /v1/ca/reload", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.ReloadCA(ctx) }))
 	mux.HandleFunc("POST /v1/keys/rotate", control.Handle(func(ctx context.Context, _ None) (None, error) { return None{}, g.RotateKeys(ctx) }))
-	mux.HandleFunc("POST /v1/keys", control.Handle(func(context.Context, None) ([]KeyRow, error) { return list(g.Keys()), nil }))
+	mux.HandleFunc("POST /v1/keys", control.Handle(func(context.Context, None) ([]KeyRow, error) { return List(g.Keys()), nil }))
 	mux.HandleFunc("POST /v1/audit", control.Handle(func(context.Context, None) (AuditState, error) { return g.AuditState(), nil }))
 	mux.HandleFunc("POST /v1/backup", control.Handle(g.Backup))
 	mux.HandleFunc("POST /v1/agents/decide", control.Handle(func(ctx context.Context, r DecideRequest) (None, error) {
@@ -331,8 +335,8 @@ func Handler(g Gateway) http.Handler {
 	return mux
 }
 
-// list makes JSON say [] and not null.
-func list[T any](l []T) []T {
+// List makes JSON say [] and not null.
+func List[T any](l []T) []T {
 	if l == nil {
 		return []T{}
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"encoding/base64"
-	"slices"
 	"strings"
 
 	"agentgw/config"
@@ -89,7 +88,7 @@ func (a *app) exported(l registry.Listing) admin.ExportedEntry {
 	v := admin.EntryView{
 		CapabilityIDs: []string{}, Domain: a.cfg.Domain, Gateway: string(a.home.gateway), State: l.State.String(), Version: l.Version,
 		RegisteredAt: l.RegisteredAt, LastModified: l.LastModified, ExpiresAt: l.ExpiresAt, Visibility: l.Visibility.String(), Allow: l.Allow,
-		AuthorizedSkills: slices.Concat([]string{}, l.Skills), Provider: or(l.Provenance.Provider, directory.ProviderUnverified),
+		AuthorizedSkills: admin.List(l.Skills), Provider: or(l.Provenance.Provider, directory.ProviderUnverified),
 		ACSSHA256: base64.RawURLEncoding.EncodeToString(l.ACSHash[:]), Taxonomy: or(l.Taxonomy, taxonomy.Version), Alive: l.Alive, LastSeen: l.LastSeen,
 	}
 	for _, c := range l.Capabilities {
