@@ -107,6 +107,11 @@ func TestValidateNamesThePath(t *testing.T) {
 		{"name empty", `"Invoice reader"`, `" "`, "name"},
 		{"name of a wrong type", `"Invoice reader"`, `7`, "name"},
 		{"name with a control character", `Invoice reader`, `Invoice\u001b[2J`, "name"},
+		{"name that turns its end round", `Invoice reader`, "Invoice\u202e reader", "name"},
+		{"name with a space of no width", `Invoice reader`, `Invoice\u200b reader`, "name"},
+		{"description with hidden tags", `Refuses other documents.`, `Refuses\udb40\udc41 other documents.`, "description"},
+		{"example with a mark of byte order", `read this invoice`, `\ufeffread this invoice`, "skills[0].examples[0]"},
+		{"name over the limit that repeats one word", `Invoice reader`, strings.Repeat("Invoice ", 100), "name"},
 		{"member in another case", `"endPoints"`, `"endpoints"`, "endPoints"},
 		{"long description", `Refuses other documents.`, strings.Repeat("x", MaxDescription), "description"},
 		{"skills missing", `"skills"`, `"skillz"`, "skills"},
@@ -117,6 +122,11 @@ func TestValidateNamesThePath(t *testing.T) {
 		{"scheme member", `"mutualTLS"`, `"apiKey","name":"k"`, "securitySchemes.mtls.in"},
 		{"unknown scheme", `[{"mtls":[]}]`, `[{"other":[]}]`, "endPoints[0].security[0].other"},
 		{"http", `https://inv`, `http://inv`, "endPoints[0].url"},
+		{"wildcard host", `inv.example.com`, `*.example.com`, "endPoints[0].url"},
+		{"wildcard of agents", `192.0.2.7:4433`, `*:4433`, "endPoints[1].url"},
+		{"port that is none", `192.0.2.7:4433`, `192.0.2.7:70000`, "endPoints[1].url"},
+		{"host in another script", `inv.example.com`, `іnv.example.com`, "endPoints[0].url"},
+		{"number as a string", `"x-vendor"`, `"certificate":{"requestedValidity":"30"},"x-vendor"`, "certificate.requestedValidity"},
 		{"foreign host", `inv.example.com`, `inv.example.org`, "endPoints[0].url"},
 		{"host that only ends alike", `inv.example.com`, `badexample.com`, "endPoints[0].url"},
 		{"credentials", `https://inv`, `https://u:p@inv`, "endPoints[0].url"},
@@ -149,6 +159,29 @@ func TestValidateNamesThePath(t *testing.T) {
 		p := parse(t, broken).Validate(Options{})
 		if !p.has(c.path) {
 			t.Errorf("%s: want a problem at %s, got %v", c.name, c.path, p)
+		}
+	}
+}
+
+// What is unusual is not wrong: scripts that are written from right to left or with joiners, emoji of several, ten levels of a vendor's own.
+func TestUnusualTextIsTaken(t *testing.T) {
+	for _, c := range []struct{ old, replacement string }{
+		{"Invoice reader", "👨\u200d👩\u200d👧 📄"},
+		{"Invoice reader", "قارئ الفواتير"},
+		{"Invoice reader", "می\u200cخواهم"},
+		{"Refuses other documents.", "读取发票"},
+		{`{"a":[1,2.5,null,true],"b":"<&>"}`, strings.Repeat(`{"a":`, 9) + `1` + strings.Repeat(`}`, 9)},
+	} {
+		changed := strings.Replace(minimal, c.old, c.replacement, 1)
+		if changed == minimal {
+			t.Fatalf("%s: nothing was replaced", c.old)
+		}
+		a := parse(t, changed)
+		if p := a.Validate(Options{}); p != nil {
+			t.Errorf("%s: %v", c.replacement, p)
+		}
+		if b, err := a.Encode(); err != nil || !bytes.Contains(b, []byte(c.replacement)) {
+			t.Errorf("%s: is stored as %s, %v", c.replacement, b, err)
 		}
 	}
 }

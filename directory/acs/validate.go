@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -82,6 +83,7 @@ func (p *Problems) text(path, s string, limit int, required bool) {
 	case strings.ContainsFunc(s, unicode.IsControl):
 		p.add(path, "has control characters; remove them")
 	}
+	p.plain(path, s)
 }
 
 // prose checks a text that may have lines.
@@ -92,6 +94,26 @@ func (p *Problems) prose(path, s string) {
 	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }) {
 		p.add(path, "has control characters; remove them")
 	}
+	p.plain(path, s)
+}
+
+// plain refuses characters that nobody sees and that change what people read: two names that look alike, or a line that a terminal turns
+// round.
+func (p *Problems) plain(path, s string) {
+	if i := strings.IndexFunc(s, hidden); i >= 0 {
+		r, _ := utf8.DecodeRuneInString(s[i:])
+		p.add(path, "has the hidden character %U after %d octets; remove it", r, i)
+	}
+}
+
+// hidden are the controls of format but those that scripts are written with: joiners of emoji, Persian and Indic text, and marks of
+// direction, which turn nothing round.
+func hidden(r rune) bool {
+	switch r {
+	case '\u200c', '\u200d', '\u200e', '\u200f', '\u061c':
+		return false
+	}
+	return unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
 }
 
 // has says that a problem of the same member is noted already: a missing name is not also an empty one.
@@ -179,6 +201,9 @@ func (c checker) url(path, s, scheme string) {
 	case err != nil || u.Hostname() == "":
 		c.p.add(path, "%.200q is no address; write %s://host…", s, scheme)
 		return
+	case !host(u):
+		c.p.add(path, "host %.80q is no name of a host, no address and port; write one, without wildcards", u.Host)
+		return
 	case u.User != nil:
 		c.p.add(path, "has a user name or password in it; remove it")
 		return
@@ -200,6 +225,14 @@ func (c checker) url(path, s, scheme string) {
 	if !c.registered(u.Hostname()) {
 		c.p.add(path, "host %s is under none of provider.domainRegistrations; register its domain there", u.Hostname())
 	}
+}
+
+// host says whether an address leads to one host: a name of letters, digits and hyphens, or an IP address, and a port if it has one.
+func host(u *url.URL) bool {
+	_, port := strconv.ParseUint(u.Port(), 10, 16)
+	_, ip := netip.ParseAddr(u.Hostname())
+	name := strings.ToLower(u.Hostname())
+	return (u.Port() == "" || port == nil) && (ip == nil || len(name) <= 253 && domainName.MatchString(name))
 }
 
 func loopback(host string) bool {
