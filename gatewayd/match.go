@@ -41,6 +41,9 @@ func printMatch(w io.Writer, m admin.Match) {
 	}
 	if len(m.Candidates) == 0 {
 		fmt.Fprintln(w, "nothing in this directory answers it")
+		if len(m.Terms) == 0 {
+			fmt.Fprintln(w, "no word of its text is looked for: say what is wanted in words that not every text has")
+		}
 	}
 	if len(m.Refused) == 0 {
 		return

@@ -14,6 +14,7 @@ type MatchRequest struct {
 
 // Match is the answer: the candidates, best first, and the best of those that were held back.
 type Match struct {
+	Terms      []string    `json:"terms"` // stems of the request's text that are looked for; stop words are none
 	Taxonomy   string      `json:"taxonomy"`
 	Bar        uint16      `json:"bar"` // confidence from which the gateway answers itself, per ten thousand
 	Candidates []Candidate `json:"candidates"`

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"agentgw/directory"
 	"agentgw/directory/match"
@@ -38,7 +39,9 @@ func (a *app) Match(_ context.Context, r admin.MatchRequest) (*admin.Match, erro
 		return nil, err
 	}
 	found, refused := a.registry.Explain(search, now())
-	out := &admin.Match{Taxonomy: taxonomy.Version, Bar: match.AnswerBar, Candidates: []admin.Candidate{}, Refused: []admin.Refused{}}
+	terms := match.Terms(q.Text)
+	slices.Sort(terms)
+	out := &admin.Match{Terms: admin.List(slices.Compact(terms)), Taxonomy: taxonomy.Version, Bar: match.AnswerBar, Candidates: []admin.Candidate{}, Refused: []admin.Refused{}}
 	for _, c := range found {
 		out.Candidates = append(out.Candidates, candidateView(c))
 	}

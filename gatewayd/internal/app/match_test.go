@@ -13,6 +13,7 @@ import (
 	"agentgw/directory/aic"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/frame"
 )
 
 // explained are agents of our own making; the last three are held back, each for its own reason.
@@ -95,5 +96,40 @@ func TestExplainIsGolden(t *testing.T) {
 		if !strings.Contains(strings.ToUpper(string(got)), strings.ToUpper(why)) {
 			t.Errorf("nothing is held back because it is %s", why)
 		}
+	}
+}
+
+// Requests that nobody should send: each is refused with its code and a message that says where, or finds nothing and says why.
+func TestBadRequestsAreTold(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "clinic.example")
+	g.mustEnrol()
+	match := func(q semreq.Query) (*admin.Match, error) {
+		return g.app.Match(t.Context(), admin.MatchRequest{Offline: true, Ask: semreq.Ask{Query: q}})
+	}
+	for name, c := range map[string]struct {
+		q    semreq.Query
+		says string
+	}{
+		"a megabyte":             {semreq.Query{Text: strings.Repeat("medicine ", 1<<17)}, "say it shorter"},
+		"nothing":                {semreq.Query{}, ""},
+		"text that is no UTF-8":  {semreq.Query{Text: "medicine \xff"}, "UTF-8"},
+		"unknown operator":       {semreq.Query{Text: "medicine", Filter: json.RawMessage(`{"groups":[{"conditions":[{"field":"version","op":"like","value":"1"}]}]}`)}, "groups[0].conditions[0].op"},
+		"filter that is no JSON": {semreq.Query{Text: "medicine", Filter: json.RawMessage(`{`)}, "filter"},
+	} {
+		if _, err := match(c.q); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want one that says %q", name, err, c.says)
+		} else if code := frame.CodeOf(err); code != frame.ReqInvalid && code != frame.Malformed {
+			t.Errorf("%s: code %v", name, code)
+		}
+	}
+	for _, text := range []string{"the of and", "\U0001F600\U0001F600"} {
+		m, err := match(semreq.Query{Text: text})
+		if err != nil || len(m.Terms) != 0 || m.Terms == nil || len(m.Candidates) != 0 {
+			t.Errorf("%q: %+v %v", text, m, err)
+		}
+	}
+	if m, err := match(semreq.Query{Text: "أريد medicine \U0001F48A\u202e for a sore throat"}); err != nil || len(m.Candidates) == 0 {
+		t.Errorf("two scripts, a pill and a mark that turns the line round: %+v %v", m, err)
 	}
 }
