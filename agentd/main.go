@@ -115,7 +115,7 @@ func enrolCmd(o *options) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&in.Dir, "dir", "", "folder of agentd.yaml and the state (default: the folder of --config)")
 	f.StringVar(&in.Name, "name", "", "local name of the agent")
-	f.StringVar(&in.ACS, "acs", "", "file, or https URL, of the draft capability specification (ACS, JSON)")
+	f.StringVar(&in.ACS, "acs", "", "file, or https URL, of the draft capability specification (ACS, JSON) or of an A2A Agent Card")
 	f.BoolVar(&in.Private, "allow-private", false, "the URL of --acs may lead to a private or loopback address")
 	f.StringVar(&tokenFile, "token-file", "", "file of the enrolment token, - for standard input (default: AGENTD_TOKEN)")
 	f.StringVar(&in.Gateway, "gateway", "", "host:port of the gateway, where an operator or a rule decides instead of a token")
@@ -137,7 +137,7 @@ func updateCmd(o *options) *cobra.Command {
 	var source string
 	var private bool
 	cmd := &cobra.Command{
-		Use: "update FILE", Short: "replace an agent's capability specification (ACS, JSON), whole; FILE may be an https URL", Args: daemon.Args(cobra.MaximumNArgs(1)),
+		Use: "update FILE", Short: "replace an agent's capability specification (ACS or A2A Agent Card, JSON), whole; FILE may be an https URL", Args: daemon.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 1 && source == "":

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"time"
@@ -23,6 +24,7 @@ type Entry struct {
 	AIC          string
 	ACS          []byte // the authoritative ACS, JSON, at most MaxACS; unknown members of the draft are preserved
 	ACSHash      [32]byte
+	Card         []byte // the Agent Card that the ACS was made of, byte for byte, at most MaxACS; none if the draft was an ACS
 	State        State
 	Version      uint64 // 1 at registration, +1 on each change; what compare-and-set compares
 	RegisteredAt time.Time
@@ -45,7 +47,7 @@ type Edition struct {
 
 // SameContent says whether two versions of an entry tell their readers the same.
 func (e Entry) SameContent(o Entry) bool {
-	return e.ACSHash == o.ACSHash && e.State == o.State && e.Visibility == o.Visibility && slices.Equal(e.Allow, o.Allow) &&
+	return e.ACSHash == o.ACSHash && bytes.Equal(e.Card, o.Card) && e.State == o.State && e.Visibility == o.Visibility && slices.Equal(e.Allow, o.Allow) &&
 		slices.Equal(e.Skills, o.Skills) && e.Provenance.Provider == o.Provenance.Provider
 }
 
@@ -102,6 +104,7 @@ type storedEntry struct {
 	Taxonomy     string   `cbor:"18,keyasint,omitempty"`
 	Edition      uint64   `cbor:"19,keyasint,omitempty"`
 	EditionSince int64    `cbor:"20,keyasint,omitempty"`
+	Card         []byte   `cbor:"21,keyasint,omitempty"`
 }
 
 // EncodeEntry is the record that a store keeps. An entry over a limit is an error.
@@ -115,7 +118,7 @@ func EncodeEntry(e Entry) ([]byte, error) {
 		Visibility: uint8(e.Visibility), Allow: e.Allow, Skills: e.Skills,
 		SubmittedBy: e.Provenance.SubmittedBy, CertSHA256: hashBytes(e.Provenance.CertSHA256), SPKI: hashBytes(e.Provenance.SPKI),
 		Grant: e.Provenance.Grant, Provider: e.Provenance.Provider, Taxonomy: e.Taxonomy,
-		Edition: e.Edition.Number, EditionSince: milli(e.Edition.Since),
+		Edition: e.Edition.Number, EditionSince: milli(e.Edition.Since), Card: e.Card,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode entry %s: %w", e.AIC, err)
@@ -132,6 +135,8 @@ func checkEntry(e Entry) error {
 		return fmt.Errorf("entry without an AIC")
 	case len(e.ACS) > MaxACS:
 		return fmt.Errorf("entry %s: ACS of %d octets, the limit is %d", e.AIC, len(e.ACS), MaxACS)
+	case len(e.Card) > MaxACS:
+		return fmt.Errorf("entry %s: Agent Card of %d octets, the limit is %d", e.AIC, len(e.Card), MaxACS)
 	case len(e.Allow) > MaxAllow:
 		return fmt.Errorf("entry %s: %d domains in its allow list, the limit is %d", e.AIC, len(e.Allow), MaxAllow)
 	case len(e.Skills) > MaxSkills:
@@ -152,7 +157,7 @@ func DecodeEntry(b []byte) (Entry, error) {
 		return Entry{}, fmt.Errorf("decode entry %s: format %d, this program reads %d", s.AIC, s.Format, entryFormat)
 	}
 	e := Entry{
-		AIC: s.AIC, ACS: s.ACS, State: State(s.State), Version: s.Version,
+		AIC: s.AIC, ACS: s.ACS, Card: s.Card, State: State(s.State), Version: s.Version,
 		RegisteredAt: fromMilli(s.RegisteredAt), LastModified: fromMilli(s.LastModified), ExpiresAt: fromMilli(s.ExpiresAt),
 		Visibility: Visibility(s.Visibility), Allow: s.Allow, Skills: s.Skills, Taxonomy: s.Taxonomy,
 		Edition:    Edition{s.Edition, fromMilli(s.EditionSince)},

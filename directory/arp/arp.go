@@ -15,6 +15,7 @@ import (
 // Draft kinds of ENROL and ACS_PUT.
 const (
 	DraftACS     = 0
+	DraftCard    = 1 // an Agent Card of A2A 1.0 or 0.3
 	DraftGateway = 2 // the sender is a gateway that joins the domain, and the draft a [GatewayDraft]; only an AMC takes it
 )
 

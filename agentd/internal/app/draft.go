@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"agentgw/directory/acs"
+	"agentgw/directory/arp"
 	"agentgw/internal/daemon"
 	"agentgw/internal/safehttp"
 )
 
 const fetchTime = 10 * time.Second
 
-// ReadDraft reads a capability specification from a file, or from an https address: then its host must be no machine behind our own
+// ReadDraft reads a capability specification, or the Agent Card of an A2A agent, from a file, or from an https address: then its host must be no machine behind our own
 // border unless allowPrivate says so, and its answer no larger than a specification may be.
 func ReadDraft(ctx context.Context, source string, allowPrivate bool) ([]byte, error) {
 	if !strings.Contains(source, "://") {
@@ -30,4 +31,12 @@ func ReadDraft(ctx context.Context, source string, allowPrivate bool) ([]byte, e
 		return nil, fmt.Errorf("fetch the ACS: %w", err)
 	}
 	return raw, nil
+}
+
+// draftKind is what ENROL and ACS_PUT call a document.
+func draftKind(doc []byte) uint8 {
+	if acs.IsCard(doc) {
+		return arp.DraftCard
+	}
+	return arp.DraftACS
 }

@@ -99,7 +99,7 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, gateway, err := o.present(ctx, attach.Enrolment{Token: token, Key: folder.key, Draft: draft, Visibility: uint8(visibility), Allow: o.Allow})
+	done, gateway, err := o.present(ctx, attach.Enrolment{Token: token, Key: folder.key, Draft: draft, Kind: draftKind(draft), Visibility: uint8(visibility), Allow: o.Allow})
 	if err != nil {
 		return nil, folder.failed(err)
 	}

@@ -52,7 +52,7 @@ func (a *app) Update(ctx context.Context, r local.UpdateRequest) (local.UpdateAn
 		return local.UpdateAnswer{}, frame.Errorf(frame.UpstreamFailed, "agent %s is not attached: %w", ag.name, err)
 	}
 	done, err := ag.client.Update(ctx, &arp.ACSPut{
-		AIC: ag.cred.AIC, ACS: []byte(r.ACS), Expected: max(version, ag.version), Visibility: uint8(visibility), Allow: r.Allow,
+		AIC: ag.cred.AIC, ACS: []byte(r.ACS), Kind: draftKind([]byte(r.ACS)), Expected: max(version, ag.version), Visibility: uint8(visibility), Allow: r.Allow,
 	})
 	if err != nil {
 		return local.UpdateAnswer{}, err

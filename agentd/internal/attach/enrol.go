@@ -32,7 +32,8 @@ const (
 type Enrolment struct {
 	Token      arp.Token
 	Key        crypto.Signer
-	Draft      []byte // ACS, JSON
+	Draft      []byte // JSON: an ACS, or an Agent Card
+	Kind       uint8  // which: a draft kind of package arp
 	Scope      []string
 	Visibility uint8
 	Allow      []string
@@ -116,7 +117,7 @@ func enrolOver(ctx context.Context, c *endpoint.Conn, e Enrolment) (*arp.Enrolle
 	}
 	out := new(arp.Enrolled)
 	return out, exchange(ctx, c, &arp.Enrol{
-		Secret: e.Token.Secret, CSR: csr, Draft: e.Draft, DraftKind: arp.DraftACS,
+		Secret: e.Token.Secret, CSR: csr, Draft: e.Draft, DraftKind: e.Kind,
 		Scope: e.Scope, Visibility: e.Visibility, Allow: e.Allow, PendingID: e.Pending,
 	}, frame.Enrolled, out)
 }

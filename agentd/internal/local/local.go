@@ -52,7 +52,7 @@ type AgentAnswer struct {
 // UpdateRequest replaces an agent's ACS by a whole new one.
 type UpdateRequest struct {
 	Agent      string   `json:"agent,omitempty"`
-	ACS        string   `json:"acs"`                  // JSON
+	ACS        string   `json:"acs"`                  // JSON: an ACS, or an Agent Card
 	Visibility string   `json:"visibility,omitempty"` // empty: as it was
 	Allow      []string `json:"allow,omitempty"`
 }

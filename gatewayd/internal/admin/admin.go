@@ -141,6 +141,7 @@ type ExportPage struct {
 type ExportedEntry struct {
 	ACS   json.RawMessage `json:"acs"`
 	Entry EntryView       `json:"entry"`
+	Card  string          `json:"card,omitempty"` // the Agent Card that the ACS was made of, byte for byte
 }
 
 // EntryView is the part of an entry that the agent cannot write.

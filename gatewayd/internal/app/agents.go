@@ -94,5 +94,5 @@ func (a *app) exported(l registry.Listing) admin.ExportedEntry {
 	for _, c := range l.Capabilities {
 		v.CapabilityIDs = append(v.CapabilityIDs, c.CapID)
 	}
-	return admin.ExportedEntry{ACS: l.ACS, Entry: v}
+	return admin.ExportedEntry{ACS: l.ACS, Entry: v, Card: string(l.Card)}
 }

@@ -108,7 +108,7 @@ func refusal(err error) *arp.Answer {
 	a := arp.Refusal(err)
 	var list acs.Problems
 	if errors.As(err, &list) {
-		a.Msg = fmt.Sprintf("the ACS is not valid in %d places", len(list))
+		a.Msg = fmt.Sprintf("the draft, read as an ACS, is not valid in %d places", len(list))
 		for _, p := range list {
 			a.AddDetail(p.String(), frame.ReqInvalid)
 		}
@@ -229,8 +229,13 @@ func (r *Registrar) vendor(organization string) string {
 }
 
 func (r *Registrar) validate(req *arp.Enrol) (*acs.ACS, error) {
-	if req.DraftKind != arp.DraftACS {
-		return nil, frame.Errorf(frame.ReqInvalid, "draft kind %d is not known here: send an ACS", req.DraftKind)
+	read, what := acs.Parse, "ACS"
+	switch req.DraftKind {
+	case arp.DraftACS:
+	case arp.DraftCard:
+		read, what = acs.FromCard, "Agent Card"
+	default:
+		return nil, frame.Errorf(frame.ReqInvalid, "draft kind %d is not known here: send an ACS or an Agent Card", req.DraftKind)
 	}
 	if err := checkVisibility(directory.Visibility(req.Visibility), req.Allow); err != nil {
 		return nil, err
@@ -238,14 +243,22 @@ func (r *Registrar) validate(req *arp.Enrol) (*acs.ACS, error) {
 	if len(req.Scope) > semreq.MaxScope {
 		return nil, frame.Errorf(frame.ReqInvalid, "scope of %d entries, at most %d are accepted", len(req.Scope), semreq.MaxScope)
 	}
-	draft, err := acs.Parse(req.Draft)
+	draft, err := read(req.Draft)
 	if err != nil {
-		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
+		return nil, frame.Errorf(frame.ReqInvalid, "%s: %w", what, err)
 	}
 	if problems := draft.Validate(acs.Options{Draft: true, LoopbackHTTP: r.cfg.Lab}); len(problems) > 0 {
-		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", problems)
+		return nil, frame.Errorf(frame.ReqInvalid, "%s: %w", what, problems)
 	}
 	return draft, nil
+}
+
+// cardOf is what an entry keeps of a draft beside its ACS.
+func cardOf(kind uint8, draft []byte) []byte {
+	if kind == arp.DraftCard {
+		return draft
+	}
+	return nil
 }
 
 // checkVisibility holds that a list of domains is there exactly when the agent is visible to listed domains.
@@ -335,7 +348,7 @@ func (r *Registrar) commit(ctx context.Context, req *arp.Enrol, draft *acs.ACS, 
 	}
 	entry, err := r.cfg.Directory.Register(ctx, directory.Entry{
 		AIC: grant.AIC, State: directory.Active, ExpiresAt: time.Unix(int64(grant.Exp), 0),
-		Visibility: directory.Visibility(req.Visibility), Allow: req.Allow, Skills: grant.Skills,
+		Visibility: directory.Visibility(req.Visibility), Allow: req.Allow, Skills: grant.Skills, Card: cardOf(req.DraftKind, req.Draft),
 		Provenance: directory.Provenance{
 			SubmittedBy: grant.AIC, CertSHA256: sum(leaf), SPKI: [32]byte(grant.SPKI),
 			Grant: hex.EncodeToString(grant.JTI), Provider: directory.ProviderUnverified,

@@ -56,7 +56,7 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	if err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
 	}
-	e.Skills, e.Visibility, e.Allow = granted, directory.Visibility(m.Visibility), m.Allow
+	e.Skills, e.Visibility, e.Allow, e.Card = granted, directory.Visibility(m.Visibility), m.Allow, cardOf(m.Kind, m.ACS)
 	if e, err = r.cfg.Directory.Update(ctx, e, doc); errors.Is(err, directory.ErrConflict) {
 		return nil, frame.Errorf(frame.State, "the entry of %s changed at this moment: read it and try again", m.AIC)
 	} else if err != nil {
