@@ -16,11 +16,18 @@ import (
 type Capability struct {
 	Classes    []string // paths of the taxonomy that NSTaxonomy names
 	Tags       []string
-	Terms      []string // distinct, made by the matcher; asked of public capabilities only
-	In, Out    []string // media types
+	Terms      []Weighted // distinct, made by the matcher; asked of public capabilities only
+	Vector     []float32  // embedding of length 1, at most MaxDim components; nil for none; asked of public ones only
+	In, Out    []string   // media types
 	Visibility wire.Visibility
 	Private    bool     // in no digest
 	Allow      []string // domains, with wire.VisibleListed: 1 to 64 names of 1 to 253 octets
+}
+
+// Weighted is a term of a capability with its frequency, weighted by the fields that have it.
+type Weighted struct {
+	Text  string
+	Count float64
 }
 
 // Namespaces of labels.
@@ -32,10 +39,11 @@ const (
 
 // Options of Build.
 type Options struct {
-	Key     []byte // hash key of the sketch, 32 octets
-	Level   wire.Level
-	MaxHops uint8
-	Weight  func(term string) float64 // background idf
+	Key      []byte // hash key of the sketch, 32 octets
+	Level    wire.Level
+	MaxHops  uint8
+	Weight   func(term string) float64 // background idf
+	Embedder Embedder                  // of the capabilities' vectors
 }
 
 // maxLabels bounds the class items of one gateway: what its neighbours would refuse is not said.
@@ -58,8 +66,7 @@ type tally struct {
 func Build(caps []Capability, o Options) ([]wire.Group, error) {
 	scopes := map[string]wire.Scope{}
 	counted := map[string]map[label]*tally{}
-	var terms []string
-	public := 0
+	var public []Capability
 	for _, c := range caps {
 		if c.Private {
 			continue
@@ -70,18 +77,16 @@ func Build(caps []Capability, o Options) ([]wire.Group, error) {
 		if counted[id] == nil {
 			counted[id] = map[label]*tally{}
 		}
-		count(counted[id], c)
+		count(counted[id], c, o.Level)
 		if c.Visibility == wire.VisibleAny {
-			terms = append(terms, c.Terms...)
-			public++
+			public = append(public, c)
 		}
 	}
 	groups := group(scopes, counted, o)
-	if public == 0 {
+	if len(public) == 0 || o.Level == wire.LevelClasses {
 		return groups, nil
 	}
-	slices.Sort(terms)
-	sketch, err := sketchGroup(slices.Compact(terms), public, o)
+	sketch, err := sketchGroup(public, o)
 	return append(groups, sketch), err
 }
 
@@ -102,8 +107,8 @@ func scopeID(s wire.Scope) string {
 	return fmt.Sprintf("%c%q", '9'-rune(s.Visibility), s.Allow)
 }
 
-func count(into map[label]*tally, c Capability) {
-	for _, l := range labels(c) {
+func count(into map[label]*tally, c Capability, level wire.Level) {
+	for _, l := range labels(c, level) {
 		t := into[l]
 		if t == nil {
 			t = &tally{in: map[string]bool{}, out: map[string]bool{}}
@@ -119,13 +124,24 @@ func count(into map[label]*tally, c Capability) {
 	}
 }
 
-// labels are the distinct labels of a capability that fit an item.
-func labels(c Capability) []label {
+// classDepth is how deep the classes are that are told below the level full.
+const classDepth = 2
+
+// labels are the distinct labels of a capability that fit an item and that a level discloses.
+func labels(c Capability, level wire.Level) []label {
 	var out []label
+	tags := c.Tags
 	for _, s := range c.Classes {
+		if level < wire.LevelFull {
+			parts := strings.SplitN(s, "/", classDepth+1)
+			s = strings.Join(parts[:min(len(parts), classDepth)], "/")
+		}
 		out = append(out, label{NSTaxonomy, s})
 	}
-	for _, s := range c.Tags {
+	if level < wire.LevelFull { // a tag may be a name
+		tags = nil
+	}
+	for _, s := range tags {
 		if utf8.ValidString(s) { // lower case would make it valid, and a label of its own
 			out = append(out, label{NSTag, strings.ToLower(strings.TrimSpace(s))})
 		}
@@ -176,14 +192,14 @@ func some(set map[string]bool) []string {
 	return out[:min(len(out), wire.MaxModes)]
 }
 
-func sketchGroup(terms []string, nCaps int, o Options) (wire.Group, error) {
-	raw, err := frame.Marshal(newSketch(terms, nCaps, o.Key, o.Level, o.Weight))
+func sketchGroup(public []Capability, o Options) (wire.Group, error) {
+	raw, err := frame.Marshal(newSketch(public, o))
 	if err != nil {
 		return wire.Group{}, err
 	}
 	item := wire.Item{
 		Key: wire.ItemKey("", NSSketch, o.Level), Kind: wire.KindDigest, NS: NSSketch, Sketch: raw, SketchAlg: Algorithm,
-		Count: wire.Bucket(nCaps),
+		Count: wire.Bucket(len(public)),
 	}
 	scope := wire.Scope{Visibility: wire.VisibleAny, MaxHops: o.MaxHops, Level: o.Level}
 	return wire.Group{Scope: scope, Items: []wire.Item{item}}, nil

@@ -15,6 +15,31 @@ import (
 
 var testKey = bytes.Repeat([]byte{7}, 32)
 
+func weighted(terms ...string) (out []Weighted) {
+	for _, t := range terms {
+		out = append(out, Weighted{t, 1})
+	}
+	return out
+}
+
+// capsOf are n capabilities that have the terms together.
+func capsOf(n int, terms ...string) []Capability {
+	caps := make([]Capability, n)
+	for i, t := range terms {
+		c := &caps[i%n]
+		c.Terms = append(c.Terms, Weighted{t, 1})
+	}
+	return caps
+}
+
+func under(weight func(string) float64) Options {
+	o := options()
+	o.Weight = weight
+	return o
+}
+
+func (s *Sketch) hasTerm(term string) bool { return s.Terms.has(markOf(testKey, term), termHashes) }
+
 func options() Options {
 	return Options{Key: testKey, Level: wire.LevelFull, MaxHops: 7, Weight: func(string) float64 { return 5 }}
 }
@@ -23,10 +48,10 @@ func held(id [8]byte) ([]byte, bool) { return testKey, id == KeyID(testKey) }
 
 func pharmacy() []Capability {
 	return []Capability{
-		{Tags: []string{"Health", "medicine"}, Terms: []string{"medicin", "throat", "sell"}, Out: []string{"application/json"}, Visibility: wire.VisibleAny},
-		{Tags: []string{"health"}, Terms: []string{"advic"}, Visibility: wire.VisibleAny},
-		{Tags: []string{"health", "stock"}, Terms: []string{"stockroom"}, Visibility: wire.VisibleDomain},
-		{Tags: []string{"secret"}, Terms: []string{"secret"}, Private: true},
+		{Tags: []string{"Health", "medicine"}, Terms: weighted("medicin", "throat", "sell"), Out: []string{"application/json"}, Visibility: wire.VisibleAny},
+		{Tags: []string{"health"}, Terms: weighted("advic"), Visibility: wire.VisibleAny},
+		{Tags: []string{"health", "stock"}, Terms: weighted("stockroom"), Visibility: wire.VisibleDomain},
+		{Tags: []string{"secret"}, Terms: weighted("secret"), Private: true},
 	}
 }
 
@@ -132,7 +157,7 @@ func TestBuildKeepsToTheProtocol(t *testing.T) {
 func TestRank(t *testing.T) {
 	var o Origins
 	received(t, &o, Origin{Gateway: "pharmacy", Via: "hub", Distance: 2}, pharmacy())
-	received(t, &o, Origin{Gateway: "airport", Via: "hub", Distance: 1}, []Capability{{Tags: []string{"travel"}, Terms: []string{"flight"}, Visibility: wire.VisibleAny}})
+	received(t, &o, Origin{Gateway: "airport", Via: "hub", Distance: 1}, []Capability{{Tags: []string{"travel"}, Terms: weighted("flight"), Visibility: wire.VisibleAny}})
 	names := func(r []Ranked) (out []string) {
 		for _, x := range r {
 			out = append(out, x.Gateway)
@@ -179,15 +204,15 @@ func TestFalsePositives(t *testing.T) {
 	for i := range 3000 {
 		terms = append(terms, fmt.Sprintf("term%d", i))
 	}
-	s := newSketch(terms, 100, testKey, wire.LevelFull, func(string) float64 { return 1 })
+	s := newSketch(capsOf(100, terms...), under(func(string) float64 { return 1 }))
 	for _, term := range terms {
-		if !s.has(term, testKey) {
+		if !s.hasTerm(term) {
 			t.Fatalf("%s is missing", term)
 		}
 	}
 	wrong := 0
 	for i := range 10_000 {
-		if s.has(fmt.Sprintf("other%d", i), testKey) {
+		if s.hasTerm(fmt.Sprintf("other%d", i)) {
 			wrong++
 		}
 	}
@@ -210,7 +235,7 @@ func TestSketchFitsWhateverTheTerms(t *testing.T) {
 		}
 		return 3
 	}
-	s := newSketch(terms, 4000, testKey, wire.LevelFull, rare)
+	s := newSketch(capsOf(4000, terms...), under(rare))
 	raw, err := frame.Marshal(s)
 	if err != nil || len(raw) > wire.MaxSketch {
 		t.Fatalf("%d octets, %v", len(raw), err)
@@ -218,22 +243,22 @@ func TestSketchFitsWhateverTheTerms(t *testing.T) {
 	if _, err := ParseSketch(raw); err != nil {
 		t.Error(err)
 	}
-	if !s.has("term49999", testKey) {
+	if !s.hasTerm("term49999") {
 		t.Error("a rare term was left out before the common ones")
 	}
 }
 
 func TestLyingSketches(t *testing.T) {
-	honest := newSketch([]string{"a", "b"}, 2, testKey, wire.LevelFull, func(string) float64 { return 1 })
+	honest := newSketch(capsOf(2, "a", "b"), options())
 	ones := *honest
-	ones.Bits = bytes.Repeat([]byte{0xff}, 64)
+	ones.Terms = bytes.Repeat([]byte{0xff}, 64)
 	var terms []string
 	for i := range 2000 {
 		terms = append(terms, fmt.Sprint(i))
 	}
-	fuller := *newSketch(terms, 2, testKey, wire.LevelFull, func(string) float64 { return 1 })
+	fuller := *newSketch(capsOf(2, terms...), options())
 	odd := *honest
-	odd.Bits = odd.Bits[:7]
+	odd.Terms = odd.Terms[:7]
 	for name, s := range map[string]Sketch{"every bit set": ones, "fuller than its capabilities": fuller, "no whole words": odd} {
 		raw, err := frame.Marshal(s)
 		if err != nil {
@@ -249,7 +274,7 @@ func TestLyingSketches(t *testing.T) {
 }
 
 func FuzzSketch(f *testing.F) {
-	raw, err := frame.Marshal(newSketch([]string{"a"}, 1, testKey, wire.LevelFull, func(string) float64 { return 1 }))
+	raw, err := frame.Marshal(newSketch(capsOf(1, "a"), options()))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -259,8 +284,8 @@ func FuzzSketch(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s.has("a", testKey)
-		if s.fill() > maxFill {
+		s.hasTerm("a")
+		if s.Terms.fill() > maxFill || s.Pairs.fill() > maxFill || len(s.middles) > maxPrototypes {
 			t.Fatal("a filter over its fill was accepted")
 		}
 	})

@@ -71,54 +71,48 @@ type Term struct {
 
 // Query is a request as digests see it.
 type Query struct {
-	Terms   []Term
+	Terms   []Term   // distinct, in the order of the request: the pairs of the first 40 count
 	Tags    []string // lower case
 	Classes []string
+	// Vector is the embedding of the text, of length 1, and Embedder what made it; nil for none.
+	Vector   []float32
+	Embedder Embedder
 }
 
 // Ranked is an origin that may hold an answer.
 type Ranked struct {
 	*Origin
 	Exact bool    // it has every class and tag that the request names
-	Score float64 // above 0
+	Score float64 // an order of one list; it may be negative
 }
 
-// Penalties of the score.
+// Constants of the score (MATCHING, section 3).
 const (
-	perHop       = 0.95
-	stalePenalty = 0.5
+	maxPairTerms = 40
+	termShare    = .2
+	pairShare    = .5
+	likeShare    = .3
+	leastLike    = .4 // cosine from which an origin that has no term of the request is worth asking at all
+	perHop       = .05
+	stalePenalty = .5
 )
 
-// Rank scores the origins for a request and leaves out those that hold nothing of it. Each term counts by its background
-// idf and by how few origins have it; an exact match of the structured part goes first. keys finds a hash key by its id: a
-// sketch under a key that is not held says nothing.
+// Rank scores the origins for a request and leaves out those that hold nothing of it. Three things count, each as z-scores over the
+// origins: terms, by their background idf and by how few origins have them; pairs of them that one capability has; the likeness of the
+// nearest prototype. A match of the whole structured part goes first. keys finds a hash key by its id: filters under a key that is not held
+// say nothing, nor do prototypes of another embedder.
 func (o *Origins) Rank(q Query, keys func(id [8]byte) ([]byte, bool)) []Ranked {
-	hits := make([][]bool, len(q.Terms)) // term, origin
-	for i, t := range q.Terms {
-		hits[i] = make([]bool, len(o.list))
-		for j, origin := range o.list {
-			if origin.sketch == nil {
-				continue
-			}
-			if key, ok := keys([8]byte(origin.sketch.KeyID)); ok {
-				hits[i][j] = origin.sketch.has(t.Text, key)
-			}
-		}
-	}
-	scores := o.weigh(q, hits)
+	m := measure(o.list, q, keys)
+	terms, pairs, like := zScores(m.terms), zScores(m.pairs), zScores(m.like)
 	var out []Ranked
-	for j, origin := range o.list {
+	for i, origin := range o.list {
 		exact := origin.hasAll(q)
-		score := scores[j]
-		if exact && len(q.Terms) == 0 {
-			score = 1
-		}
-		if score == 0 && !exact {
+		if !exact && m.terms[i] == 0 && m.like[i] < leastLike {
 			continue
 		}
-		score *= math.Pow(perHop, float64(origin.Distance))
+		score := pairShare*pairs[i] + termShare*terms[i] + likeShare*like[i] - perHop*float64(origin.Distance)
 		if origin.Stale {
-			score *= stalePenalty
+			score -= stalePenalty
 		}
 		out = append(out, Ranked{Origin: origin, Exact: exact, Score: score})
 	}
@@ -134,28 +128,113 @@ func (o *Origins) Rank(q Query, keys func(id [8]byte) ([]byte, bool)) []Ranked {
 	return out
 }
 
-// weigh adds up idf · icf: icf(x) = ln((G + .5)/g) / ln(G + 1), g the origins whose filter has x.
-func (o *Origins) weigh(q Query, hits [][]bool) []float64 {
-	scores := make([]float64, len(o.list))
-	total := float64(len(o.list))
-	for i, t := range q.Terms {
-		having := 0
-		for _, h := range hits[i] {
-			if h {
-				having++
-			}
-		}
-		if having == 0 {
+// measures are what the digests say of a request, an origin each.
+type measures struct{ terms, pairs, like []float64 }
+
+// measure asks every sketch. What a filter has counts the more, the fewer filters have it: icf(x) = ln((G + .5)/g) / ln(G + 1).
+func measure(list []*Origin, q Query, keys func(id [8]byte) ([]byte, bool)) measures {
+	m := measures{make([]float64, len(list)), make([]float64, len(list)), make([]float64, len(list))}
+	marks := map[[8]byte]*marked{}
+	hits := make([][]int, len(q.Terms)) // by term: the origins that have it
+	both := map[[2]int][]int{}          // by pair of terms
+	for i, origin := range list {
+		s := origin.sketch
+		if s == nil {
 			continue
 		}
-		icf := math.Log((total+.5)/float64(having)) / math.Log(total+1)
-		for j, h := range hits[i] {
-			if h {
-				scores[j] += t.Weight * icf / 8
+		if len(q.Vector) > 0 && s.madeBy(q.Embedder) && len(s.middles[0]) == len(q.Vector) {
+			for _, v := range s.middles {
+				m.like[i] = max(m.like[i], float64(dot(v, q.Vector)))
+			}
+		}
+		id := [8]byte(s.KeyID)
+		under, known := marks[id]
+		if !known {
+			if key, ok := keys(id); ok {
+				under = newMarked(q.Terms, key)
+			}
+			marks[id] = under
+		}
+		if under != nil {
+			under.ask(s, func(a int) { hits[a] = append(hits[a], i) }, func(a, b int) { both[[2]int{a, b}] = append(both[[2]int{a, b}], i) })
+		}
+	}
+	icf := func(having int) float64 {
+		return math.Log((float64(len(list))+.5)/float64(having)) / math.Log(float64(len(list))+1)
+	}
+	for a, origins := range hits {
+		for _, i := range origins {
+			m.terms[i] += q.Terms[a].Weight * icf(len(origins)) / 8
+		}
+	}
+	for p, origins := range both {
+		for _, i := range origins {
+			m.pairs[i] += q.Terms[p[0]].Weight * q.Terms[p[1]].Weight * icf(len(origins)) / 64
+		}
+	}
+	return m
+}
+
+// marked are the marks of a request's terms under one hash key; those of pairs are made when they are first asked for.
+type marked struct {
+	key   []byte
+	terms []Term
+	marks []mark
+	pairs map[[2]int]mark
+	have  []int // terms that the sketch at hand has
+}
+
+func newMarked(terms []Term, key []byte) *marked {
+	m := &marked{key: key, terms: terms, marks: make([]mark, len(terms)), pairs: map[[2]int]mark{}}
+	for i, t := range terms {
+		m.marks[i] = markOf(key, t.Text)
+	}
+	return m
+}
+
+// ask tells which terms a sketch has, and which pairs. A pair counts only if both its terms are there: a false one has to pass three times.
+func (m *marked) ask(s *Sketch, term func(int), pair func(a, b int)) {
+	m.have = m.have[:0]
+	for i := range m.marks {
+		if s.Terms.has(m.marks[i], termHashes) {
+			term(i)
+			if i < maxPairTerms {
+				m.have = append(m.have, i)
 			}
 		}
 	}
-	return scores
+	if len(s.Pairs) == 0 {
+		return
+	}
+	for n, a := range m.have {
+		for _, b := range m.have[n+1:] {
+			mk, ok := m.pairs[[2]int{a, b}]
+			if !ok {
+				x, y := m.terms[a].Text, m.terms[b].Text
+				mk = markOf(m.key, min(x, y), max(x, y))
+				m.pairs[[2]int{a, b}] = mk
+			}
+			if s.Pairs.has(mk, pairHashes) {
+				pair(a, b)
+			}
+		}
+	}
+}
+
+// zScores are by how many standard deviations each value is above the mean.
+func zScores(x []float64) []float64 {
+	mean, square := 0., 0.
+	for _, v := range x {
+		mean += v / float64(len(x))
+	}
+	for _, v := range x {
+		square += (v - mean) * (v - mean) / float64(len(x))
+	}
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = (v - mean) / max(math.Sqrt(square), 1e-9)
+	}
+	return out
 }
 
 // hasAll says whether the origin has each class and tag of a structured request; a request without any matches none.

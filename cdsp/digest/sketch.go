@@ -1,9 +1,9 @@
 package digest
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
-	"math"
 	"math/bits"
 	"slices"
 
@@ -11,28 +11,48 @@ import (
 	"agentgw/internal/frame"
 )
 
-// Parameters of the term filter. They are part of the format.
+// Parameters of the filters. They are part of the format.
 const (
 	bitsPerTerm = 10
-	hashes      = 7
-	maxBits     = 62 << 10 // the filter and its header stay below wire.MaxSketch
-	maxTerms    = maxBits / bitsPerTerm
+	termHashes  = 7
+	bitsPerPair = 8
+	pairHashes  = 6
+	pairTerms   = 8   // of one capability, the most telling ones: their pairs are told
 	maxFill     = 0.6 // a filter over this says yes to too much to be believed
 	termsPerCap = 400 // more distinct terms than a capability can have: a fill above it is not explained by n_caps
+	pairsPerCap = pairTerms * (pairTerms - 1) / 2
+
+	coarseCaps    = 2 // capabilities that a term has at the level coarse
+	coarseMembers = 3 // capabilities that a prototype has there
 
 	// Algorithm is sketch_alg of this format.
 	Algorithm = 1
 	tokeniser = "agw-porter/1" // how terms are made: package directory/match
+
+	overhead = 160 // of a sketch beside its filters and prototypes
 )
 
-// Sketch is a gateway's term filter.
+// Embedder names what embeddings are made with; those of another one are not comparable.
+type Embedder struct {
+	ID   string  // at most 32 octets
+	Hash [8]byte // of its table
+}
+
+// Sketch is what a gateway tells of all its public capabilities at once.
 type Sketch struct {
-	Taxonomy  string `cbor:"1,keyasint,omitempty"`
-	Tokeniser string `cbor:"2,keyasint"`
-	KeyID     []byte `cbor:"5,keyasint"` // first 8 octets of the SHA-256 of the hash key
-	Level     uint8  `cbor:"6,keyasint"`
-	NCaps     uint64 `cbor:"7,keyasint"` // capabilities, rounded up to a power of two
-	Bits      []byte `cbor:"8,keyasint"` // a whole number of 64-bit words
+	Taxonomy     string   `cbor:"1,keyasint,omitempty"`
+	Tokeniser    string   `cbor:"2,keyasint"`
+	Embedder     string   `cbor:"3,keyasint,omitempty"`
+	EmbedderHash []byte   `cbor:"4,keyasint,omitempty"`
+	KeyID        []byte   `cbor:"5,keyasint"` // first 8 octets of the SHA-256 of the hash key
+	Level        uint8    `cbor:"6,keyasint"`
+	NCaps        uint64   `cbor:"7,keyasint"`            // capabilities, rounded up to a power of two
+	Terms        filter   `cbor:"8,keyasint"`            // of all stems
+	Pairs        filter   `cbor:"9,keyasint,omitempty"`  // of stems that one capability has
+	Prototypes   [][]byte `cbor:"10,keyasint,omitempty"` // middles of the embeddings: int8 components in steps of the largest one
+	Members      []byte   `cbor:"11,keyasint,omitempty"` // count bucket of each prototype
+
+	middles [][]float32
 }
 
 // KeyID names a hash key.
@@ -41,32 +61,107 @@ func KeyID(key []byte) [8]byte {
 	return [8]byte(sum[:8])
 }
 
-// newSketch makes the filter of terms under a hash key. When there are more terms than fit, the commonest of the language
-// are left out: they tell gateways apart least.
-func newSketch(terms []string, nCaps int, key []byte, level wire.Level, weight func(string) float64) *Sketch {
-	if len(terms) > maxTerms {
-		terms = slices.Clone(terms)
-		slices.SortStableFunc(terms, func(a, b string) int {
-			switch wa, wb := weight(a), weight(b); {
-			case wa > wb:
-				return -1
-			case wa < wb:
-				return 1
-			}
-			return 0
-		})
-		terms = terms[:maxTerms]
+// newSketch makes the sketch of public capabilities. What does not fit into an item is left out: pairs of the less telling terms of each
+// capability first, then the terms that are commonest in the language, which tell gateways apart least.
+func newSketch(caps []Capability, o Options) *Sketch {
+	id := KeyID(o.Key)
+	s := &Sketch{Taxonomy: NSTaxonomy, Tokeniser: tokeniser, KeyID: id[:], Level: uint8(o.Level), NCaps: powerOfTwo(len(caps))}
+	s.addPrototypes(caps, o)
+	room := wire.MaxSketch - overhead - len(s.Prototypes)*(3+1)
+	for _, p := range s.Prototypes {
+		room -= len(p)
 	}
-	words := max(1, (len(terms)*bitsPerTerm+63)/64)
-	id := KeyID(key)
-	s := &Sketch{Tokeniser: tokeniser, KeyID: id[:], Level: uint8(level), NCaps: powerOfTwo(nCaps), Bits: make([]byte, 8*words)}
+	terms := telling(caps, o)
+	if most := room / 8 * 8 * 8 / bitsPerTerm; len(terms) > most {
+		terms = terms[:most]
+	}
+	s.Terms = newFilter(len(terms), bitsPerTerm)
 	for _, t := range terms {
-		s.visit(t, key, func(at uint64) bool {
-			s.Bits[at/8] |= 1 << (at % 8)
-			return true
-		})
+		s.Terms.add(markOf(o.Key, t), termHashes)
+	}
+	if o.Level == wire.LevelFull {
+		s.addPairs(caps, o, room-len(s.Terms))
 	}
 	return s
+}
+
+// telling are the distinct terms of capabilities, the rarest in the language first.
+func telling(caps []Capability, o Options) []string {
+	having := map[string]int{}
+	for _, c := range caps {
+		for _, t := range c.Terms {
+			having[t.Text]++
+		}
+	}
+	terms := make([]string, 0, len(having))
+	for t, n := range having {
+		if o.Level == wire.LevelFull || n >= coarseCaps {
+			terms = append(terms, t)
+		}
+	}
+	slices.SortFunc(terms, func(a, b string) int { return cmp.Or(cmp.Compare(o.Weight(b), o.Weight(a)), cmp.Compare(a, b)) })
+	return terms
+}
+
+// addPairs tells the pairs of as many terms of each capability as there is room for.
+func (s *Sketch) addPairs(caps []Capability, o Options, room int) {
+	best := make([][]string, len(caps))
+	for i, c := range caps {
+		best[i] = mostTelling(c.Terms, o.Weight)
+	}
+	for k := pairTerms; k > 1; k-- {
+		pairs := map[[2]string]bool{}
+		for _, list := range best {
+			list = list[:min(len(list), k)]
+			for i, a := range list {
+				for _, b := range list[i+1:] {
+					pairs[[2]string{min(a, b), max(a, b)}] = true
+				}
+			}
+		}
+		if len(pairs) == 0 || filterSize(len(pairs), bitsPerPair) > room {
+			continue
+		}
+		s.Pairs = newFilter(len(pairs), bitsPerPair)
+		for p := range pairs {
+			s.Pairs.add(markOf(o.Key, p[0], p[1]), pairHashes)
+		}
+		return
+	}
+}
+
+// mostTelling are at most 8 terms of one capability by how rare and how frequent they are.
+func mostTelling(terms []Weighted, weight func(string) float64) []string {
+	terms = slices.Clone(terms)
+	value := func(t Weighted) float64 { return (1 + .25*min(t.Count, 4)) * weight(t.Text) }
+	slices.SortFunc(terms, func(a, b Weighted) int { return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(a.Text, b.Text)) })
+	out := make([]string, min(len(terms), pairTerms))
+	for i := range out {
+		out[i] = terms[i].Text
+	}
+	return out
+}
+
+func (s *Sketch) addPrototypes(caps []Capability, o Options) {
+	var vectors [][]float32
+	for _, c := range caps {
+		if len(c.Vector) > 0 && len(c.Vector) <= MaxDim {
+			vectors = append(vectors, c.Vector)
+		}
+	}
+	each := 1
+	if o.Level < wire.LevelFull { // the middle of one text is that text
+		each = coarseMembers
+	}
+	for _, p := range prototypes(vectors, each) {
+		if p.members >= each {
+			s.Prototypes = append(s.Prototypes, toBytes(p.v))
+			s.Members = append(s.Members, byte(wire.Bucket(p.members)))
+		}
+	}
+	if len(s.Prototypes) > 0 {
+		s.Embedder, s.EmbedderHash = o.Embedder.ID, slices.Clone(o.Embedder.Hash[:])
+	}
 }
 
 // powerOfTwo is n rounded up: exact counts are nobody's business.
@@ -77,37 +172,6 @@ func powerOfTwo(n int) uint64 {
 	return 1 << bits.Len(uint(n-1))
 }
 
-// visit calls f for each bit of a term until f returns false.
-func (s *Sketch) visit(term string, key []byte, f func(bit uint64) bool) {
-	sum := sha256.Sum256(append(slices.Clone(key), term...))
-	h1, h2 := binary.BigEndian.Uint64(sum[:8]), binary.BigEndian.Uint64(sum[8:16])|1
-	n := uint64(8 * len(s.Bits))
-	for i := range uint64(hashes) {
-		if !f((h1 + i*h2) % n) {
-			return
-		}
-	}
-}
-
-// has says whether the filter may hold a term.
-func (s *Sketch) has(term string, key []byte) bool {
-	all := true
-	s.visit(term, key, func(at uint64) bool {
-		all = s.Bits[at/8]&(1<<(at%8)) != 0
-		return all
-	})
-	return all
-}
-
-// fill is the share of bits that are set.
-func (s *Sketch) fill() float64 {
-	set := 0
-	for _, b := range s.Bits {
-		set += bits.OnesCount8(b)
-	}
-	return float64(set) / float64(8*len(s.Bits))
-}
-
 // ParseSketch reads a sketch and refuses one that lies: a filter too full to tell anything, or fuller than its number of
 // capabilities explains. The error says which; whoever sees it should raise an alarm.
 func ParseSketch(b []byte) (*Sketch, error) {
@@ -115,19 +179,48 @@ func ParseSketch(b []byte) (*Sketch, error) {
 	if err := frame.Unmarshal(b, s); err != nil {
 		return nil, err
 	}
-	if len(s.KeyID) != 8 || len(s.Bits) == 0 || len(s.Bits)%8 != 0 || len(s.Bits) > wire.MaxSketch {
-		return nil, frame.Errorf(frame.Malformed, "sketch of %d octets with a key id of %d", len(s.Bits), len(s.KeyID))
+	if len(s.KeyID) != 8 || len(s.Terms) == 0 || len(s.Terms)%8 != 0 || len(s.Pairs)%8 != 0 || len(b) > wire.MaxSketch {
+		return nil, frame.Errorf(frame.Malformed, "sketch of %d and %d octets with a key id of %d", len(s.Terms), len(s.Pairs), len(s.KeyID))
 	}
 	if s.Tokeniser != tokeniser {
 		return nil, frame.Errorf(frame.Version, "sketch was made with the tokeniser %q, not %q", s.Tokeniser, tokeniser)
 	}
-	fill := s.fill()
-	if fill > maxFill {
-		return nil, frame.Errorf(frame.Policy, "sketch is %.0f %% full: it would match everything", 100*fill)
+	if err := s.readPrototypes(); err != nil {
+		return nil, err
 	}
-	terms := -math.Log1p(-fill) * float64(8*len(s.Bits)) / hashes
-	if terms > float64(termsPerCap)*float64(s.NCaps) {
-		return nil, frame.Errorf(frame.Policy, "sketch holds about %.0f terms for %d capabilities", terms, s.NCaps)
+	for _, f := range []struct {
+		filter
+		what           string
+		hashes, perCap int
+	}{{s.Terms, "terms", termHashes, termsPerCap}, {s.Pairs, "pairs", pairHashes, pairsPerCap}} {
+		if fill := f.fill(); fill > maxFill {
+			return nil, frame.Errorf(frame.Policy, "sketch is %.0f %% full of %s: it would match everything", 100*fill, f.what)
+		}
+		if n := f.keys(f.hashes); n > slack+float64(f.perCap)*float64(s.NCaps) {
+			return nil, frame.Errorf(frame.Policy, "sketch holds about %.0f %s for %d capabilities", n, f.what, s.NCaps)
+		}
 	}
 	return s, nil
+}
+
+// slack is by how much a small filter's number of keys may be guessed too large.
+const slack = 16
+
+func (s *Sketch) readPrototypes() error {
+	if len(s.Prototypes) > maxPrototypes || len(s.Members) != len(s.Prototypes) || len(s.Prototypes) > 0 && len(s.EmbedderHash) != 8 {
+		return frame.Errorf(frame.Malformed, "sketch of %d prototypes and %d counts, with an embedder's hash of %d octets", len(s.Prototypes), len(s.Members), len(s.EmbedderHash))
+	}
+	for _, p := range s.Prototypes {
+		v := fromBytes(p)
+		if len(p) > MaxDim || len(p) != len(s.Prototypes[0]) || v == nil {
+			return frame.Errorf(frame.Malformed, "sketch has a prototype of %d components beside one of %d, or without a direction", len(p), len(s.Prototypes[0]))
+		}
+		s.middles = append(s.middles, v)
+	}
+	return nil
+}
+
+// madeBy says whether the prototypes are of an embedder.
+func (s *Sketch) madeBy(e Embedder) bool {
+	return len(s.middles) > 0 && s.Embedder == e.ID && bytes.Equal(s.EmbedderHash, e.Hash[:])
 }

@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
-
-	"agentgw/directory"
 )
 
 // Bounds on what is read of a request (MATCHING, section 2).
@@ -29,16 +27,6 @@ func Terms(text string) []string {
 		out = appendPairsOfCharacters(out, w)
 	}
 	return out
-}
-
-// CapabilityTerms are the distinct terms under which a capability can be found, sorted: what a digest is built from.
-func CapabilityTerms(c directory.Capability) []string {
-	var out []string
-	for _, text := range slices.Concat([]string{c.Name, c.Description, c.AgentName, c.AgentDescription}, c.Tags, c.Examples) {
-		out = append(out, Terms(text)...)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // words cuts a text into lower-case words: between a small letter or digit and a capital, between a capital and a capital with

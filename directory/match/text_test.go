@@ -1,6 +1,7 @@
 package match
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -64,11 +65,15 @@ func TestQueryIsCapped(t *testing.T) {
 	}
 }
 
-func TestCapabilityTerms(t *testing.T) {
+func TestDigestTerms(t *testing.T) {
 	c := directory.Capability{Name: "Read maps", Description: "maps", Tags: []string{"geo"}, Examples: []string{"Where is the sea"}, AgentName: "Atlas",
 		AgentDescription: "Reads"}
-	if got := CapabilityTerms(c); !slices.Equal(got, []string{"atla", "geo", "map", "read", "sea"}) {
-		t.Errorf("terms %v", got)
+	var got []string
+	for _, d := range DigestTerms(c) {
+		got = append(got, fmt.Sprint(d.Text, " ", d.Count))
+	}
+	if !slices.Equal(got, []string{"atla 1", "geo 1", "map 4", "read 3.3", "sea 0.5"}) {
+		t.Errorf("terms %q", got)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -105,6 +104,10 @@ func (p *Peering) refresh(s *replica.Snapshot) {
 	p.routes.Store(r)
 }
 
+func embedder() digest.Embedder {
+	return digest.Embedder{ID: match.DigestEmbedder, Hash: match.DigestEmbedderHash()}
+}
+
 // hashKey finds the hash key of a sketch among those that bundles publish.
 func (p *Peering) hashKey(id [8]byte) ([]byte, bool) {
 	for _, a := range p.cfg.Trust.All() {
@@ -124,6 +127,9 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 		dq.Terms = append(dq.Terms, digest.Term{Text: t, Weight: match.Background(t)})
 	}
 	dq.Tags, dq.Classes = q.Tags, q.Classes
+	if q.Text != "" {
+		dq.Vector, dq.Embedder = match.RequestVector(q.Text), embedder()
+	}
 	var out, away []relay.Hop
 	seen := map[string]bool{}
 	for _, r := range p.routes.Load().origins.Rank(dq, p.hashKey) {
@@ -213,10 +219,15 @@ func (p *Peering) lastResort(out []relay.Hop, seen map[string]bool) []relay.Hop 
 	return out
 }
 
-func distinct(list []string) []string {
-	list = slices.Clone(list)
-	slices.Sort(list)
-	return slices.Compact(list)
+// distinct keeps the first of each.
+func distinct(list []string) (out []string) {
+	seen := map[string]bool{}
+	for _, s := range list {
+		if !seen[s] {
+			seen[s], out = true, append(out, s)
+		}
+	}
+	return out
 }
 
 // visibility is a directory's visibility as digests spell it.
@@ -235,13 +246,16 @@ func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
 		for _, c := range l.Capabilities {
 			d := digest.Capability{Classes: c.Classes, Tags: c.Tags, In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow}
 			if d.Visibility == wire.VisibleAny { // the sketch has no others' terms, and stemming a directory is the dearest part
-				d.Terms = match.CapabilityTerms(c)
+				for _, t := range match.DigestTerms(c) {
+					d.Terms = append(d.Terms, digest.Weighted(t))
+				}
+				d.Vector = match.DigestVector(c)
 			}
 			caps = append(caps, d)
 		}
 	}
 	groups, err := digest.Build(caps, digest.Options{
-		Key: p.cfg.Trust.Own().SketchKeys[0], Level: wire.LevelFull, MaxHops: maxHops, Weight: match.Background,
+		Key: p.cfg.Trust.Own().SketchKeys[0], Level: wire.LevelFull, MaxHops: maxHops, Weight: match.Background, Embedder: embedder(),
 	})
 	if err != nil {
 		p.log.Error("build digest", "err", err)
