@@ -19,13 +19,13 @@ const (
 
 // Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
 func Terms(text string) []string {
-	list := words(text)
+	list := WordsOf(text)
 	out := make([]string, 0, len(list))
 	for _, w := range list {
 		if stopWords[w] {
 			continue
 		}
-		out = append(out, stem(w))
+		out = append(out, Stem(w))
 		out = appendPairsOfCharacters(out, w)
 	}
 	return out
@@ -41,9 +41,9 @@ func CapabilityTerms(c directory.Capability) []string {
 	return slices.Compact(out)
 }
 
-// words cuts a text into lower-case words: between a small letter or digit and a capital, between a capital and a capital with
+// WordsOf cuts a text into lower-case words: between a small letter or digit and a capital, between a capital and a capital with
 // a small letter (ASCII), and at everything that is neither letter nor number. Hidden and bidirectional controls vanish.
-func words(text string) []string {
+func WordsOf(text string) []string {
 	if !ascii(text) {
 		text = strings.Map(visible, norm.NFKC.String(text))
 	}

@@ -16,6 +16,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"agentgw/directory/match/toolset"
 )
 
 const whereFrom = `the public sets are not part of this project: get MetaTool, Seal-Tools, StableToolBench and LiveMCPBench from their
@@ -51,7 +53,7 @@ func main() {
 }
 
 func one(dir, splits string) error {
-	s, err := load(dir)
+	s, err := toolset.Load(dir)
 	if err != nil {
 		return err
 	}
@@ -59,9 +61,9 @@ func one(dir, splits string) error {
 	if splits != "" {
 		names = strings.Split(splits, ",")
 	}
-	queries := s.of(names...)
+	queries := s.Of(names...)
 	if len(queries) == 0 {
 		return fmt.Errorf("%s has no queries of the splits %q", dir, splits)
 	}
-	return json.NewEncoder(os.Stdout).Encode(measure(s, queries, 0).rounded(s.name))
+	return json.NewEncoder(os.Stdout).Encode(measure(s, queries, 0).rounded(s.Name))
 }

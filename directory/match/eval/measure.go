@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentgw/directory/match"
+	"agentgw/directory/match/toolset"
 )
 
 // figures are how well queries were answered, in percent.
@@ -22,10 +23,10 @@ type figures struct {
 const looked = 10 // places of an answer
 
 // measure asks every query of an index of the whole corpus.
-func measure(s *set, queries []query, without match.Parts) figures {
+func measure(s *toolset.Set, queries []toolset.Query, without match.Parts) figures {
 	x := new(match.Index)
-	x.Load(s.corpus)
-	f := figures{Set: s.name, Queries: len(queries)}
+	x.Load(s.Corpus)
+	f := figures{Set: s.Name, Queries: len(queries)}
 	var times []float64
 	for _, q := range queries {
 		began := time.Now()

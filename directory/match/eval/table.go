@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"agentgw/directory/match"
+	"agentgw/directory/match/toolset"
 )
 
 // row is one of the five sets that are reported: the splits that nothing was learned from.
@@ -42,9 +43,9 @@ func (r *report) line(what string, got, bar float64) {
 
 // table measures the public sets and says how many figures are below their bars.
 func table(w io.Writer, dir string) (below int, err error) {
-	sets := map[string]*set{}
+	sets := map[string]*toolset.Set{}
 	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
-		if sets[name], err = load(filepath.Join(dir, name)); err != nil {
+		if sets[name], err = toolset.Load(filepath.Join(dir, name)); err != nil {
 			return 0, err
 		}
 	}
@@ -53,7 +54,7 @@ func table(w io.Writer, dir string) (below int, err error) {
 	var whole, words, dense []figures
 	for _, row := range rows {
 		s := sets[row.set]
-		queries := s.of(row.splits...)
+		queries := s.Of(row.splits...)
 		f := measure(s, queries, 0)
 		whole = append(whole, f)
 		words = append(words, measure(s, queries, match.Dense|match.Steps))
@@ -70,7 +71,7 @@ func table(w io.Writer, dir string) (below int, err error) {
 	r.line("the same, table alone, nDCG@10", mean(dense).NDCG10, 59.9)
 	taught := withExamples(sets["metatool"])
 	r.line("metatool test, 10 examples a tool, BM25F, nDCG@10",
-		measure(taught, taught.of("test"), match.Dense|match.Pairs|match.Steps).NDCG10, 78.9)
+		measure(taught, taught.Of("test"), match.Dense|match.Pairs|match.Steps).NDCG10, 78.9)
 	sum := 0.
 	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
 		sum += here(sets[name])
@@ -80,14 +81,14 @@ func table(w io.Writer, dir string) (below int, err error) {
 }
 
 // withExamples gives each tool the first ten requests of the learning split that it answers alone.
-func withExamples(s *set) *set {
-	out := &set{name: s.name, corpus: slices.Clone(s.corpus), queries: s.queries}
+func withExamples(s *toolset.Set) *toolset.Set {
+	out := &toolset.Set{Name: s.Name, Corpus: slices.Clone(s.Corpus), Queries: s.Queries}
 	at := map[string]int{}
-	for i, c := range out.corpus {
+	for i, c := range out.Corpus {
 		at[c.SkillID] = i
 	}
-	for _, q := range s.of("train") {
-		if c := &out.corpus[at[q.Gold[0]]]; len(q.Gold) == 1 && len(c.Examples) < 10 {
+	for _, q := range s.Of("train") {
+		if c := &out.Corpus[at[q.Gold[0]]]; len(q.Gold) == 1 && len(c.Examples) < 10 {
 			c.Examples = append(c.Examples, q.Text)
 		}
 	}
