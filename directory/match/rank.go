@@ -48,7 +48,9 @@ func indexTerm(list []queryTerm, term string) int {
 
 // Resolve is the best capabilities for a request, best first: by score, then by Capability Identifier. Everything is ranked
 // before a limit is applied.
-func (x *Index) Resolve(q Query) []directory.Candidate { return x.ResolvePrepared(Prepare(q)) }
+func (x *Index) Resolve(q Query) []directory.Candidate {
+	return x.ResolvePrepared(prepare(q, x.tokens()))
+}
 
 // ResolvePrepared is [Index.Resolve] of a query that was prepared.
 func (x *Index) ResolvePrepared(p *Prepared) []directory.Candidate {
