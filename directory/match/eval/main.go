@@ -17,7 +17,9 @@ import (
 	"os"
 	"strings"
 
+	"agentgw/directory/match/table"
 	"agentgw/directory/match/toolset"
+	"agentgw/directory/match/train/glove"
 )
 
 const whereFrom = `the public sets are not part of this project: get MetaTool, Seal-Tools, StableToolBench and LiveMCPBench from their
@@ -29,16 +31,33 @@ func main() {
 	dir := flag.String("set", "", "folder with corpus.jsonl and queries.jsonl")
 	splits := flag.String("split", "", "with -set: splits of the queries, by comma (default all)")
 	data := flag.String("data", "", "folder of the public sets")
+	loo := flag.String("loo", "", "")
+	file := flag.String("table", "", "")
 	flag.Parse()
 	var err error
+	var tokens *table.Table
+	if *file != "" {
+		b, _ := os.ReadFile(*file)
+		if tokens, err = table.Parse(b); err != nil {
+			panic(err)
+		}
+	}
 	switch {
 	case flag.NArg() > 0 || (*dir == "") == (*data == ""):
 		err = fmt.Errorf("give -set DIR or -data DIR; %s", whereFrom)
 	case *dir != "":
 		err = one(*dir, *splits)
+	case *loo != "":
+		f, _ := os.Open(*loo)
+		w, err := glove.Read(f)
+		if err != nil {
+			panic(err)
+		}
+		w.Normalise()
+		fmt.Println(unknown(os.Stdout, w, *data))
 	default:
 		var below int
-		if below, err = table(os.Stdout, *data); err == nil && below > 0 {
+		if below, err = known(os.Stdout, tokens, *data); err == nil && below > 0 {
 			fmt.Fprintf(os.Stderr, "eval: %d figures are below their bars\n", below)
 			os.Exit(1)
 		}
@@ -65,5 +84,5 @@ func one(dir, splits string) error {
 	if len(queries) == 0 {
 		return fmt.Errorf("%s has no queries of the splits %q", dir, splits)
 	}
-	return json.NewEncoder(os.Stdout).Encode(measure(s, queries, 0).rounded(s.Name))
+	return json.NewEncoder(os.Stdout).Encode(measure(nil, s, queries, 0).rounded(s.Name))
 }
