@@ -42,13 +42,19 @@ func (r *report) line(what string, got, bar float64) {
 	fmt.Fprintf(r.w, "%s\t%.2f\t%.2f\t%s\n", what, got, bar, verdict)
 }
 
+// note prints a figure that has no bar.
+func (r *report) note(what string, got float64) { fmt.Fprintf(r.w, "%s\t%.2f\t\t\n", what, got) }
+
 // known measures the public sets, which the built-in table knows, and says how many figures are below their bars.
 func known(w io.Writer, tokens *table.Table, dir string) (below int, err error) {
 	sets := map[string]*toolset.Set{}
-	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
+	for _, name := range toolset.Names() {
 		if sets[name], err = toolset.Load(filepath.Join(dir, name)); err != nil {
 			return 0, err
 		}
+	}
+	if err := conform(w, dir, sets); err != nil {
+		return 0, err
 	}
 	r := &report{w: tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)}
 	fmt.Fprintln(r.w, "what\tmeasured\tat least\t")
@@ -74,7 +80,7 @@ func known(w io.Writer, tokens *table.Table, dir string) (below int, err error) 
 	r.line("metatool test, 10 examples a tool, BM25F, nDCG@10",
 		measure(tokens, taught, taught.Of("test"), match.Dense|match.Pairs|match.Steps).NDCG10, 78.9)
 	sum := 0.
-	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
+	for _, name := range toolset.Names() {
 		sum += here(tokens, sets[name])
 	}
 	r.line("answer here or ask further, AUROC, mean of four", 100*sum/4, 86)
