@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentgw/directory"
+	"agentgw/directory/match/table"
 	"agentgw/directory/taxonomy"
 )
 
@@ -185,6 +186,6 @@ func (p *Prepared) textConfidence(c *directory.Capability) uint16 {
 		}
 	}
 	sum += p.nearly(c)
-	v, scale := quantise(nil, embedCapability(c))
+	v, scale := quantise(nil, table.Builtin.Embed(Bag(c)))
 	return calibrated(share(sum, p.total), float64(float32(dot(p.embedding.v, v))*p.embedding.scale*scale))
 }

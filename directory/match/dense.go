@@ -59,8 +59,9 @@ func dot(x, y []int8) int32 {
 	return a + b + c + d
 }
 
-// embedCapability is the embedding of a capability by the built-in table.
-func embedCapability(c *directory.Capability) []float32 {
+// Bag is what of a capability is embedded: its distinct stems, each with its frequency weighted by field, of the first 1,500 characters
+// of each field. A text alone is a capability that has a description only.
+func Bag(c *directory.Capability) []table.Weighted {
 	var bag []table.Weighted
 	at := map[string]int{}
 	add := func(weight float64, terms []string) {
@@ -83,11 +84,11 @@ func embedCapability(c *directory.Capability) []float32 {
 		add(denseRest, Terms(firstChars(e, maxDenseChars)))
 	}
 	add(denseRest, Terms(firstChars(c.Parameters, maxDenseChars)))
-	return table.Builtin.Embed(bag)
+	return bag
 }
 
 // embedQuery is the embedding of a request's terms.
-func embedQuery(terms []string) vector {
+func embedQuery(tokens *table.Table, terms []string) vector {
 	bag := make([]table.Weighted, 0, len(terms))
 	for i, t := range terms {
 		tf := 1.
@@ -105,7 +106,7 @@ func embedQuery(terms []string) vector {
 			bag = append(bag, table.Weighted{Stem: t, TF: tf})
 		}
 	}
-	v, scale := quantise(nil, table.Builtin.Embed(bag))
+	v, scale := quantise(nil, tokens.Embed(bag))
 	return vector{v, scale}
 }
 

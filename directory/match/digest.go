@@ -35,17 +35,9 @@ func DigestEmbedderHash() [8]byte {
 }
 
 // DigestVector is a capability's embedding, of length 1; zero where the table knows none of its words.
-func DigestVector(c directory.Capability) []float32 { return embedCapability(&c) }
+func DigestVector(c directory.Capability) []float32 { return table.Builtin.Embed(Bag(&c)) }
 
 // RequestVector is the embedding of a request's text, likewise.
 func RequestVector(text string) []float32 {
-	counts := map[string]float64{}
-	for _, t := range Terms(firstChars(text, MaxQueryChars)) {
-		counts[t]++
-	}
-	words := make([]table.Weighted, 0, len(counts))
-	for t, n := range counts {
-		words = append(words, table.Weighted{Stem: t, TF: n})
-	}
-	return table.Builtin.Embed(words)
+	return table.Builtin.Embed(Bag(&directory.Capability{Description: text}))
 }

@@ -5,12 +5,16 @@ import (
 	"sync/atomic"
 
 	"agentgw/directory"
+	"agentgw/directory/match/table"
 )
 
 // Index is the matcher's capabilities. It is a list of immutable segments, each about twice as large as the next one: a change
 // adds a small segment or marks documents dead, and now and then the last segments become one. So an agent costs the logarithm
 // of the directory's size on average, and a reader only loads a pointer. The zero Index is empty and ready.
 type Index struct {
+	// Table embeds the texts: another one than the built-in one, which nil is, to compare the two. It stays as the first capability found it.
+	Table *table.Table
+
 	now       atomic.Pointer[view]
 	scratches [4]atomic.Pointer[scratch] // not in use by a reader
 }
@@ -30,6 +34,13 @@ func (x *Index) view() *view {
 		return v
 	}
 	return &view{}
+}
+
+func (x *Index) tokens() *table.Table {
+	if x.Table != nil {
+		return x.Table
+	}
+	return table.Builtin
 }
 
 // Len is the number of capabilities.
@@ -57,7 +68,7 @@ func (x *Index) Apply(changes ...Change) {
 	for _, c := range changes {
 		for _, k := range c.Caps {
 			k.AIC = c.AIC
-			s.add(k)
+			s.add(x.tokens(), k)
 		}
 	}
 	if len(s.docs) > 0 {
@@ -70,7 +81,7 @@ func (x *Index) Apply(changes ...Change) {
 func (x *Index) Load(caps []directory.Capability) {
 	s := newSegment()
 	for _, c := range caps {
-		s.add(c)
+		s.add(x.tokens(), c)
 	}
 	x.publish([]*part{newPart(s)})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"agentgw/directory"
+	"agentgw/directory/match/table"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -114,8 +115,8 @@ func TestConfidenceFormula(t *testing.T) {
 	length := 3*10 + 1*10. // name of one word, description of one word
 	sat := 10 / (10 + 10*(.5+.5*length/250))
 	words := bgRain * sat / (bgRain + bgFire)
-	v, scale := quantise(nil, embedCapability(&directory.Capability{Name: "Clouds", Description: "rain"}))
-	q := embedQuery([]string{"rain", "fire"})
+	v, scale := quantise(nil, table.Builtin.Embed(Bag(&directory.Capability{Name: "Clouds", Description: "rain"})))
+	q := embedQuery(table.Builtin, []string{"rain", "fire"})
 	cosine := float64(float32(dot(v, q.v)) * scale * q.scale)
 	want := uint16(math.Round(10_000 / (1 + math.Exp(7.5-8*(words+cosine)))))
 	if got := ScoreText(Query{Text: "rain fire"}, SkillText{Name: "Clouds", Description: "rain"}); got != want {

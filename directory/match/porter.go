@@ -2,11 +2,11 @@ package match
 
 import "strings"
 
-// stem is the Porter stemmer in its author's reference version: the algorithm of 1980 (An algorithm for suffix stripping) with
+// Stem is the Porter stemmer in its author's reference version: the algorithm of 1980 (An algorithm for suffix stripping) with
 // the three departures that he published (words of up to two letters stay, bli→ble in place of abli→able, logi→log). Snowball's
 // porter lacks these three, and Snowball English is another algorithm; digests and background ranks need exactly this one.
 // Every character but a, e, i, o, u and a y after a consonant is a consonant.
-func stem(s string) string {
+func Stem(s string) string {
 	if len(s) <= 2 {
 		return s
 	}

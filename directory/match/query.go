@@ -8,6 +8,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"agentgw/directory"
+	"agentgw/directory/match/table"
 	"agentgw/directory/taxonomy"
 )
 
@@ -82,23 +83,25 @@ type step struct {
 	embedding    vector
 }
 
-func readStep(list []string) step {
+func readStep(tokens *table.Table, list []string) step {
 	if len(list) == 0 {
 		return step{}
 	}
-	s := step{terms: readTerms(list, Background), embedding: embedQuery(list)}
+	s := step{terms: readTerms(list, Background), embedding: embedQuery(tokens, list)}
 	s.pairs = readPairs(list, s.terms)
 	return s
 }
 
-// Prepare reads a query, whose lists must not change while the result is in use.
-func Prepare(q Query) *Prepared {
+// Prepare reads a query, whose lists must not change while the result is in use. It is for indexes with the built-in table.
+func Prepare(q Query) *Prepared { return prepare(q, table.Builtin) }
+
+func prepare(q Query, tokens *table.Table) *Prepared {
 	q.Text = strings.TrimSpace(firstChars(q.Text, MaxQueryChars))
 	list := queryTerms(q.Text)
-	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(list)}
+	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(tokens, list)}
 	if q.Without&Steps == 0 {
 		for _, s := range steps(q.Text) {
-			p.steps = append(p.steps, readStep(s))
+			p.steps = append(p.steps, readStep(tokens, s))
 		}
 	}
 	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
@@ -108,7 +111,7 @@ func Prepare(q Query) *Prepared {
 	p.classes = distinct(p.classes)
 	p.idents = identifiers(q.Text)
 	for _, t := range p.terms {
-		if len(p.unknown) < maxTypos && unknownWord(t.text) {
+		if len(p.unknown) < maxTypos && unknownWord(tokens, t.text) {
 			p.unknown = append(p.unknown, t)
 		}
 	}

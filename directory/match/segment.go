@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentgw/directory"
+	"agentgw/directory/match/table"
 	"agentgw/directory/taxonomy"
 )
 
@@ -114,7 +115,7 @@ func distinct(list []string) []string {
 }
 
 // add appends one capability; it is called only while the segment is built.
-func (s *segment) add(c directory.Capability) {
+func (s *segment) add(tokens *table.Table, c directory.Capability) {
 	id := uint32(len(s.docs))
 	d := document{cap: c, tags: normaliseTags(c.Tags)}
 	read := func(list []string, weight int, field uint8) {
@@ -134,7 +135,7 @@ func (s *segment) add(c directory.Capability) {
 	d.length, d.bigrams = max(d.length, 1), max(d.bigrams, 1) // one dummy, so that no length is 0
 	s.docs = append(s.docs, d)
 	var scale float32
-	s.vecs, scale = quantise(s.vecs, embedCapability(&c))
+	s.vecs, scale = quantise(s.vecs, tokens.Embed(Bag(&c)))
 	s.scales = append(s.scales, scale)
 	s.index(id)
 }

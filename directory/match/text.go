@@ -17,24 +17,29 @@ const (
 
 // Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
 func Terms(text string) []string {
-	list := words(text)
+	list := WordsOf(text)
 	out := make([]string, 0, len(list))
 	for _, w := range list {
 		if stopWords[w] {
 			continue
 		}
-		out = append(out, stem(w))
+		out = append(out, Stem(w))
 		out = appendPairsOfCharacters(out, w)
 	}
 	return out
 }
 
-// words cuts a text into lower-case words: between a small letter or digit and a capital, between a capital and a capital with
-// a small letter (ASCII), and at everything that is neither letter nor number. Hidden and bidirectional controls vanish.
-func words(text string) []string {
+// WordsOf are the words of a text in lower case, stop words too: NFKC without hidden and bidirectional controls, cut by [Cut].
+func WordsOf(text string) []string {
 	if !ascii(text) {
 		text = strings.Map(visible, norm.NFKC.String(text))
 	}
+	return Cut(text)
+}
+
+// Cut cuts a text as it is into lower-case words: between a small letter or digit and a capital, between a capital and a capital with
+// a small letter (ASCII), and at everything that is neither letter nor number.
+func Cut(text string) []string {
 	out := make([]string, 0, len(text)/6+1)
 	start := 0
 	flush := func(end int) {

@@ -25,8 +25,8 @@ func TestStem(t *testing.T) {
 		// digits and other letters are consonants
 		"10th": "10th", "3d": "3d", "naïvely": "naïv", "überholen": "überholen", "straßen": "straßen", "cafés": "café",
 	} {
-		if got := stem(w); got != want {
-			t.Errorf("stem(%q) = %q, want %q", w, got, want)
+		if got := Stem(w); got != want {
+			t.Errorf("Stem(%q) = %q, want %q", w, got, want)
 		}
 	}
 }

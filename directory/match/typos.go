@@ -21,7 +21,7 @@ const (
 )
 
 // unknownWord says whether a term may be a typing error: no language list and no table has it.
-func unknownWord(term string) bool {
+func unknownWord(tokens *table.Table, term string) bool {
 	n := 0
 	for _, r := range term {
 		if !unicode.IsLetter(r) || unspaced(r) {
@@ -32,7 +32,7 @@ func unknownWord(term string) bool {
 	if n < shortestTypo {
 		return false
 	}
-	_, known := table.Builtin.Row(term)
+	_, known := tokens.Row(term)
 	return !known && rank(term) == unlistedRank
 }
 

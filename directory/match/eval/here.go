@@ -7,17 +7,19 @@ import (
 
 	"agentgw/directory"
 	"agentgw/directory/match"
+	"agentgw/directory/match/table"
+	"agentgw/directory/match/toolset"
 )
 
 // here says how well the confidence of the best answer tells whether a directory has one at all: the area under its receiver operating
 // characteristic. A corpus is dealt to directories of about forty capabilities, those of one category together where it has
 // categories; each reported query is asked where its first answer is, and once where none is.
-func here(s *set) float64 {
+func here(tokens *table.Table, s *toolset.Set) float64 {
 	rng := rand.New(rand.NewPCG(1, 1))
-	many := max(2, len(s.corpus)/40)
+	many := max(2, len(s.Corpus)/40)
 	where := map[string]int{}
 	dealt := make([][]directory.Capability, many)
-	for _, c := range s.corpus {
+	for _, c := range s.Corpus {
 		to := rng.IntN(many)
 		if len(c.Tags) > 0 {
 			h := fnv.New32a()
@@ -29,6 +31,7 @@ func here(s *set) float64 {
 	}
 	indexes := make([]match.Index, many)
 	for i := range indexes {
+		indexes[i].Table = tokens
 		indexes[i].Load(dealt[i])
 	}
 	best := func(i int, text string) float64 {
@@ -39,10 +42,10 @@ func here(s *set) float64 {
 	}
 	var yes, no []float64
 	for _, row := range rows {
-		if row.set != s.name {
+		if row.set != s.Name {
 			continue
 		}
-		for _, q := range s.of(row.splits...) {
+		for _, q := range s.Of(row.splits...) {
 			away := rng.IntN(many)
 			for slices.ContainsFunc(q.Gold, func(id string) bool { return where[id] == away }) {
 				away = (away + 1) % many

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"agentgw/directory/match"
+	"agentgw/directory/match/table"
+	"agentgw/directory/match/toolset"
 )
 
 // figures are how well queries were answered, in percent.
@@ -21,11 +23,11 @@ type figures struct {
 
 const looked = 10 // places of an answer
 
-// measure asks every query of an index of the whole corpus.
-func measure(s *set, queries []query, without match.Parts) figures {
-	x := new(match.Index)
-	x.Load(s.corpus)
-	f := figures{Set: s.name, Queries: len(queries)}
+// measure asks every query of an index of the whole corpus, which embeds with a table; nil is the built-in one.
+func measure(tokens *table.Table, s *toolset.Set, queries []toolset.Query, without match.Parts) figures {
+	x := &match.Index{Table: tokens}
+	x.Load(s.Corpus)
+	f := figures{Set: s.Name, Queries: len(queries)}
 	var times []float64
 	for _, q := range queries {
 		began := time.Now()

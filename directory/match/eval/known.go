@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 
 	"agentgw/directory/match"
+	"agentgw/directory/match/table"
+	"agentgw/directory/match/toolset"
 )
 
 // row is one of the five sets that are reported: the splits that nothing was learned from.
@@ -40,24 +42,30 @@ func (r *report) line(what string, got, bar float64) {
 	fmt.Fprintf(r.w, "%s\t%.2f\t%.2f\t%s\n", what, got, bar, verdict)
 }
 
-// table measures the public sets and says how many figures are below their bars.
-func table(w io.Writer, dir string) (below int, err error) {
-	sets := map[string]*set{}
-	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
-		if sets[name], err = load(filepath.Join(dir, name)); err != nil {
+// note prints a figure that has no bar.
+func (r *report) note(what string, got float64) { fmt.Fprintf(r.w, "%s\t%.2f\t\t\n", what, got) }
+
+// known measures the public sets, which the built-in table knows, and says how many figures are below their bars.
+func known(w io.Writer, tokens *table.Table, dir string) (below int, err error) {
+	sets := map[string]*toolset.Set{}
+	for _, name := range toolset.Names() {
+		if sets[name], err = toolset.Load(filepath.Join(dir, name)); err != nil {
 			return 0, err
 		}
+	}
+	if err := conform(w, dir, sets); err != nil {
+		return 0, err
 	}
 	r := &report{w: tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)}
 	fmt.Fprintln(r.w, "what\tmeasured\tat least\t")
 	var whole, words, dense []figures
 	for _, row := range rows {
 		s := sets[row.set]
-		queries := s.of(row.splits...)
-		f := measure(s, queries, 0)
+		queries := s.Of(row.splits...)
+		f := measure(tokens, s, queries, 0)
 		whole = append(whole, f)
-		words = append(words, measure(s, queries, match.Dense|match.Steps))
-		dense = append(dense, measure(s, queries, match.Words|match.Steps))
+		words = append(words, measure(tokens, s, queries, match.Dense|match.Steps))
+		dense = append(dense, measure(tokens, s, queries, match.Words|match.Steps))
 		r.line(row.name+", R@5", f.R5, row.r5)
 		r.line(row.name+", nDCG@10", f.NDCG10, row.ndcg)
 	}
@@ -70,24 +78,24 @@ func table(w io.Writer, dir string) (below int, err error) {
 	r.line("the same, table alone, nDCG@10", mean(dense).NDCG10, 59.9)
 	taught := withExamples(sets["metatool"])
 	r.line("metatool test, 10 examples a tool, BM25F, nDCG@10",
-		measure(taught, taught.of("test"), match.Dense|match.Pairs|match.Steps).NDCG10, 78.9)
+		measure(tokens, taught, taught.Of("test"), match.Dense|match.Pairs|match.Steps).NDCG10, 78.9)
 	sum := 0.
-	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
-		sum += here(sets[name])
+	for _, name := range toolset.Names() {
+		sum += here(tokens, sets[name])
 	}
 	r.line("answer here or ask further, AUROC, mean of four", 100*sum/4, 86)
 	return r.below, r.w.Flush()
 }
 
 // withExamples gives each tool the first ten requests of the learning split that it answers alone.
-func withExamples(s *set) *set {
-	out := &set{name: s.name, corpus: slices.Clone(s.corpus), queries: s.queries}
+func withExamples(s *toolset.Set) *toolset.Set {
+	out := &toolset.Set{Name: s.Name, Corpus: slices.Clone(s.Corpus), Queries: s.Queries}
 	at := map[string]int{}
-	for i, c := range out.corpus {
+	for i, c := range out.Corpus {
 		at[c.SkillID] = i
 	}
-	for _, q := range s.of("train") {
-		if c := &out.corpus[at[q.Gold[0]]]; len(q.Gold) == 1 && len(c.Examples) < 10 {
+	for _, q := range s.Of("train") {
+		if c := &out.Corpus[at[q.Gold[0]]]; len(q.Gold) == 1 && len(c.Examples) < 10 {
 			c.Examples = append(c.Examples, q.Text)
 		}
 	}
