@@ -11,6 +11,7 @@ const (
 	maxPrototypes = 8
 	maxSample     = 4096 // embeddings that are looked at
 	maxRounds     = 20
+	starts        = 4 // of which the best counts
 	// MaxDim is the most components that an embedding of a sketch may have: prototypes leave room for the filters.
 	MaxDim = 256
 )
@@ -34,23 +35,22 @@ func prototypes(vectors [][]float32, each int) []prototype {
 		}
 		vectors = sample
 	}
-	middles := firstMiddles(vectors, min(maxPrototypes, len(vectors)/each))
-	if len(middles) == 0 {
+	k := min(maxPrototypes, len(vectors)/each)
+	if k == 0 {
 		return nil
 	}
-	nearest := make([]int, len(vectors))
-	for range maxRounds {
-		moved := false
+	var middles [][]float32
+	var nearest []int
+	best := math.Inf(-1)
+	for start := range starts {
+		m, n := cluster(vectors, firstMiddles(vectors, k, rand.New(rand.NewPCG(uint64(start), uint64(len(vectors))))))
+		sum := 0.
 		for i, v := range vectors {
-			if n := nearestOf(middles, v); n != nearest[i] {
-				nearest[i], moved = n, true
-			}
+			sum += float64(dot(m[n[i]], v))
 		}
-		next := gather(vectors, nearest, middles)
-		if !moved && slices.EqualFunc(next, middles, slices.Equal) {
-			break
+		if sum > best {
+			best, middles, nearest = sum, m, n
 		}
-		middles = next
 	}
 	out := make([]prototype, len(middles))
 	for i, m := range middles {
@@ -66,12 +66,27 @@ func prototypes(vectors [][]float32, each int) []prototype {
 	return out
 }
 
-// firstMiddles chooses at most k vectors that lie apart: each next one with a chance that grows with its distance from those before.
-func firstMiddles(vectors [][]float32, k int) [][]float32 {
-	if k == 0 {
-		return nil
+// cluster moves middles to where the vectors near them are, until they stay there.
+func cluster(vectors, middles [][]float32) (_ [][]float32, nearest []int) {
+	nearest = make([]int, len(vectors))
+	for range maxRounds {
+		moved := false
+		for i, v := range vectors {
+			if n := nearestOf(middles, v); n != nearest[i] {
+				nearest[i], moved = n, true
+			}
+		}
+		next := gather(vectors, nearest, middles)
+		if !moved && slices.EqualFunc(next, middles, slices.Equal) {
+			break
+		}
+		middles = next
 	}
-	rng := rand.New(rand.NewPCG(1, uint64(len(vectors))))
+	return middles, nearest
+}
+
+// firstMiddles chooses at most k vectors that lie apart: each next one with a chance that grows with its distance from those before.
+func firstMiddles(vectors [][]float32, k int, rng *rand.Rand) [][]float32 {
 	middles := [][]float32{vectors[rng.IntN(len(vectors))]}
 	far := make([]float64, len(vectors))
 	for i := range far {

@@ -1,7 +1,6 @@
 package digest
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"math/bits"
@@ -32,25 +31,20 @@ const (
 	overhead = 160 // of a sketch beside its filters and prototypes
 )
 
-// Embedder names what embeddings are made with; those of another one are not comparable.
-type Embedder struct {
-	ID   string  // at most 32 octets
-	Hash [8]byte // of its table
-}
+// Embedder names what embeddings are made with, by its content; those of another one are not comparable.
+type Embedder [8]byte
 
 // Sketch is what a gateway tells of all its public capabilities at once.
 type Sketch struct {
-	Taxonomy     string   `cbor:"1,keyasint,omitempty"`
-	Tokeniser    string   `cbor:"2,keyasint"`
-	Embedder     string   `cbor:"3,keyasint,omitempty"`
-	EmbedderHash []byte   `cbor:"4,keyasint,omitempty"`
-	KeyID        []byte   `cbor:"5,keyasint"` // first 8 octets of the SHA-256 of the hash key
-	Level        uint8    `cbor:"6,keyasint"`
-	NCaps        uint64   `cbor:"7,keyasint"`            // capabilities, rounded up to a power of two
-	Terms        filter   `cbor:"8,keyasint"`            // of all stems
-	Pairs        filter   `cbor:"9,keyasint,omitempty"`  // of stems that one capability has
-	Prototypes   [][]byte `cbor:"10,keyasint,omitempty"` // middles of the embeddings: int8 components in steps of the largest one
-	Members      []byte   `cbor:"11,keyasint,omitempty"` // count bucket of each prototype
+	Tokeniser  string `cbor:"2,keyasint"`
+	Embedder   []byte `cbor:"4,keyasint,omitempty"`
+	KeyID      []byte `cbor:"5,keyasint"` // first 8 octets of the SHA-256 of the hash key
+	Level      uint8  `cbor:"6,keyasint"`
+	NCaps      uint64 `cbor:"7,keyasint"`            // capabilities, rounded up to a power of two
+	Terms      filter `cbor:"8,keyasint"`            // of all stems
+	Pairs      filter `cbor:"9,keyasint,omitempty"`  // of stems that one capability has
+	Prototypes []byte `cbor:"10,keyasint,omitempty"` // middles of the embeddings, one behind the other: int8 components in steps of the largest one
+	Members    []byte `cbor:"11,keyasint,omitempty"` // count bucket of each prototype
 
 	middles [][]float32
 }
@@ -65,12 +59,9 @@ func KeyID(key []byte) [8]byte {
 // capability first, then the terms that are commonest in the language, which tell gateways apart least.
 func newSketch(caps []Capability, o Options) *Sketch {
 	id := KeyID(o.Key)
-	s := &Sketch{Taxonomy: NSTaxonomy, Tokeniser: tokeniser, KeyID: id[:], Level: uint8(o.Level), NCaps: powerOfTwo(len(caps))}
+	s := &Sketch{Tokeniser: tokeniser, KeyID: id[:], Level: uint8(o.Level), NCaps: powerOfTwo(len(caps))}
 	s.addPrototypes(caps, o)
-	room := wire.MaxSketch - overhead - len(s.Prototypes)*(3+1)
-	for _, p := range s.Prototypes {
-		room -= len(p)
-	}
+	room := wire.MaxSketch - overhead - len(s.Prototypes) - len(s.Members)
 	terms := telling(caps, o)
 	if most := room / 8 * 8 * 8 / bitsPerTerm; len(terms) > most {
 		terms = terms[:most]
@@ -155,12 +146,12 @@ func (s *Sketch) addPrototypes(caps []Capability, o Options) {
 	}
 	for _, p := range prototypes(vectors, each) {
 		if p.members >= each {
-			s.Prototypes = append(s.Prototypes, toBytes(p.v))
+			s.Prototypes = append(s.Prototypes, toBytes(p.v)...)
 			s.Members = append(s.Members, byte(wire.Bucket(p.members)))
 		}
 	}
 	if len(s.Prototypes) > 0 {
-		s.Embedder, s.EmbedderHash = o.Embedder.ID, slices.Clone(o.Embedder.Hash[:])
+		s.Embedder = slices.Clone(o.Embedder[:])
 	}
 }
 
@@ -207,13 +198,18 @@ func ParseSketch(b []byte) (*Sketch, error) {
 const slack = 16
 
 func (s *Sketch) readPrototypes() error {
-	if len(s.Prototypes) > maxPrototypes || len(s.Members) != len(s.Prototypes) || len(s.Prototypes) > 0 && len(s.EmbedderHash) != 8 {
-		return frame.Errorf(frame.Malformed, "sketch of %d prototypes and %d counts, with an embedder's hash of %d octets", len(s.Prototypes), len(s.Members), len(s.EmbedderHash))
+	n := len(s.Members)
+	if n == 0 && len(s.Prototypes) == 0 {
+		return nil
 	}
-	for _, p := range s.Prototypes {
-		v := fromBytes(p)
-		if len(p) > MaxDim || len(p) != len(s.Prototypes[0]) || v == nil {
-			return frame.Errorf(frame.Malformed, "sketch has a prototype of %d components beside one of %d, or without a direction", len(p), len(s.Prototypes[0]))
+	if n == 0 || n > maxPrototypes || len(s.Prototypes)%n != 0 || len(s.Prototypes) > n*MaxDim || len(s.Embedder) != 8 {
+		return frame.Errorf(frame.Malformed, "sketch of %d prototypes in %d octets, with an embedder's id of %d", n, len(s.Prototypes), len(s.Embedder))
+	}
+	dim := len(s.Prototypes) / n
+	for i := range n {
+		v := fromBytes(s.Prototypes[i*dim : (i+1)*dim])
+		if v == nil {
+			return frame.Errorf(frame.Malformed, "sketch has a prototype without a direction")
 		}
 		s.middles = append(s.middles, v)
 	}
@@ -221,6 +217,4 @@ func (s *Sketch) readPrototypes() error {
 }
 
 // madeBy says whether the prototypes are of an embedder.
-func (s *Sketch) madeBy(e Embedder) bool {
-	return len(s.middles) > 0 && s.Embedder == e.ID && bytes.Equal(s.EmbedderHash, e.Hash[:])
-}
+func (s *Sketch) madeBy(e Embedder) bool { return len(s.middles) > 0 && [8]byte(s.Embedder) == e }

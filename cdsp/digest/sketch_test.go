@@ -12,7 +12,7 @@ import (
 	"agentgw/internal/frame"
 )
 
-var testEmbedder = Embedder{ID: "test", Hash: [8]byte{1}}
+var testEmbedder = Embedder{1}
 
 // towards is a vector of length 1 near a corner of space.
 func towards(rng *rand.Rand, corner int) []float32 {
@@ -103,7 +103,7 @@ func TestLikenessFindsWhatWordsDoNot(t *testing.T) {
 	if got := o.Rank(q, held); len(got) != 1 || got[0].Gateway != "one" {
 		t.Errorf("%+v", got)
 	}
-	q.Embedder.Hash[0]++ // another table of the same name
+	q.Embedder[0]++ // another table
 	if got := o.Rank(q, held); len(got) != 0 {
 		t.Errorf("vectors of another embedder are compared: %+v", got)
 	}
@@ -209,12 +209,12 @@ func TestMalformedPrototypes(t *testing.T) {
 	caps := capsOf(2, "a", "b", "c", "d")
 	caps[0].Vector, caps[1].Vector = towards(rng, 0), towards(rng, 9)
 	for name, spoil := range map[string]func(*Sketch){
-		"no direction":             func(s *Sketch) { clear(s.Prototypes[0]) },
-		"empty":                    func(s *Sketch) { s.Prototypes[0] = nil },
-		"of two lengths":           func(s *Sketch) { s.Prototypes[1] = s.Prototypes[1][1:] },
-		"too long":                 func(s *Sketch) { s.Prototypes = [][]byte{bytes.Repeat([]byte{1}, MaxDim+1)}; s.Members = s.Members[:1] },
-		"without a count":          func(s *Sketch) { s.Members = s.Members[1:] },
-		"of nobody's embedder":     func(s *Sketch) { s.EmbedderHash = nil },
+		"no direction":             func(s *Sketch) { clear(s.Prototypes[:20]) },
+		"empty":                    func(s *Sketch) { s.Prototypes = nil },
+		"of two lengths":           func(s *Sketch) { s.Prototypes = s.Prototypes[1:] },
+		"too long":                 func(s *Sketch) { s.Prototypes, s.Members = bytes.Repeat([]byte{1}, MaxDim+1), s.Members[:1] },
+		"without a count":          func(s *Sketch) { s.Members = nil },
+		"of nobody's embedder":     func(s *Sketch) { s.Embedder = nil },
 		"too many":                 func(s *Sketch) { s.Prototypes, s.Members = slices.Repeat(s.Prototypes, 5), slices.Repeat(s.Members, 5) },
 		"pairs of no whole words":  func(s *Sketch) { s.Pairs = s.Pairs[1:] },
 		"every pair":               func(s *Sketch) { s.Pairs = bytes.Repeat([]byte{0xff}, 64) },

@@ -25,11 +25,9 @@ func DigestTerms(c directory.Capability) []DigestTerm {
 	return out
 }
 
-// Digests compare embeddings of the built-in table, whatever an operator ranks its own directory with: it is the one that all have.
-const DigestEmbedder = "agw-table/1"
-
-// DigestEmbedderHash tells tables of different content apart.
-func DigestEmbedderHash() [8]byte {
+// DigestEmbedder names the built-in table by its content. Digests compare embeddings of that one, whatever an operator ranks its own
+// directory with: all have it.
+func DigestEmbedder() [8]byte {
 	id := table.Builtin.ID()
 	return [8]byte(id[:8])
 }

@@ -104,10 +104,6 @@ func (p *Peering) refresh(s *replica.Snapshot) {
 	p.routes.Store(r)
 }
 
-func embedder() digest.Embedder {
-	return digest.Embedder{ID: match.DigestEmbedder, Hash: match.DigestEmbedderHash()}
-}
-
 // hashKey finds the hash key of a sketch among those that bundles publish.
 func (p *Peering) hashKey(id [8]byte) ([]byte, bool) {
 	for _, a := range p.cfg.Trust.All() {
@@ -128,7 +124,7 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 	}
 	dq.Tags, dq.Classes = q.Tags, q.Classes
 	if q.Text != "" {
-		dq.Vector, dq.Embedder = match.RequestVector(q.Text), embedder()
+		dq.Vector, dq.Embedder = match.RequestVector(q.Text), match.DigestEmbedder()
 	}
 	var out, away []relay.Hop
 	seen := map[string]bool{}
@@ -255,7 +251,7 @@ func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
 		}
 	}
 	groups, err := digest.Build(caps, digest.Options{
-		Key: p.cfg.Trust.Own().SketchKeys[0], Level: wire.LevelFull, MaxHops: maxHops, Weight: match.Background, Embedder: embedder(),
+		Key: p.cfg.Trust.Own().SketchKeys[0], Level: wire.LevelFull, MaxHops: maxHops, Weight: match.Background, Embedder: match.DigestEmbedder(),
 	})
 	if err != nil {
 		p.log.Error("build digest", "err", err)
