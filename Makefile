@@ -46,6 +46,7 @@ crash-registrations:
 eval:
 	@go build -o bin/ ./directory/match/eval
 	@bin/eval -data "$(DATA)"
+	@go run ./cdsp/digest/eval -data "$(DATA)"
 
 # The same of domains that the token table does not know: trains three tables. Needs npm once, for the public word vectors (118 MB, in .cache).
 eval-loo:

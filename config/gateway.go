@@ -200,6 +200,7 @@ type Peer struct {
 	Gateways    []string `yaml:"gateways"`    // AICs that may speak for the peer; default: all of its bundle
 	MayQuery    []string `yaml:"may_query"`   // scopes that its requests may carry; default agw.discover and acps.skill.invoke:*
 	Export      string   `yaml:"export"`      // own: our digests; transit: also what we learned from others
+	Disclose    string   `yaml:"disclose"`    // how much our digests tell it: full, coarse, classes; default full
 	Introduces  []string `yaml:"introduces"`  // domains (`*.example` or whole names) whose bundles we take from this peer
 	FirstUse    string   `yaml:"first_use"`   // of a domain that it introduces. auto: believed at first sight; ask: once approved
 	Upstream    bool     `yaml:"upstream"`    // the last resort for requests that no digest matches
@@ -235,6 +236,9 @@ func firstUse(mayQuery []string) string {
 	}
 	return "auto"
 }
+
+// Disclosures are how much of our capabilities a peer's digests may tell it, the most first.
+var Disclosures = []string{"full", "coarse", "classes"}
 
 // PeerRoles are what a peer may be to us.
 var PeerRoles = []string{"peer", "customer", "provider"}
@@ -283,6 +287,9 @@ func (r *Peer) finish(file string) (*Peer, error) {
 	if r.Export == "" {
 		r.Export = "own"
 	}
+	if r.Disclose == "" {
+		r.Disclose = "full"
+	}
 	if r.MayQuery == nil {
 		r.MayQuery = policy.Everyday()
 	}
@@ -301,6 +308,9 @@ func (r *Peer) finish(file string) (*Peer, error) {
 	}
 	if r.Export != "own" && r.Export != "transit" {
 		p.add("export", "%q is neither own nor transit", r.Export)
+	}
+	if !slices.Contains(Disclosures, r.Disclose) {
+		p.add("disclose", "%q is none of %v", r.Disclose, Disclosures)
 	}
 	if r.Bundle == "" {
 		p.add("bundle", "the file of the peer's trust bundle is due; `gatewayd peer add` writes the whole row")

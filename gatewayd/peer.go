@@ -71,6 +71,7 @@ func addCmd(o *options) *cobra.Command {
 	f.StringSliceVar(&in.Addresses, "address", nil, "host:port of its gateway; without one this gateway waits to be dialled")
 	f.StringVar(&in.Role, "role", "peer", "what the peer is to us: peer, customer or provider")
 	f.BoolVar(&in.Transit, "transit", false, "pass on to it what we learn from others")
+	f.StringVar(&in.Disclose, "disclose", "", "how much our digests tell it: full, coarse or classes (default: full)")
 	f.StringSliceVar(&in.Introduces, "introduces", nil, "domains whose bundles we take from it, such as *.example")
 	f.StringVar(&in.FirstUse, "first-use", "", "domains that it introduces: auto believes them at first sight, ask once approved (default: ask)")
 	f.BoolVar(&in.Upstream, "upstream", false, "ask it as the last resort")
@@ -153,7 +154,7 @@ func printExplanation(w io.Writer, e admin.Explanation) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	line("domain", "%s (%s)", e.Domain, e.Kind)
 	if r := e.Row; r != nil {
-		line("row", "role %s, export %s, may_query [%s], introduces [%s], first_use %s", r.Role, r.Export,
+		line("row", "role %s, export %s, disclose %s, may_query [%s], introduces [%s], first_use %s", r.Role, r.Export, r.Disclose,
 			strings.Join(r.MayQuery, " "), strings.Join(r.Introduces, " "), r.FirstUse)
 	}
 	if b := e.Bundle; b != nil {

@@ -44,10 +44,9 @@ type Options struct {
 	MaxHops  uint8
 	Weight   func(term string) float64 // background idf
 	Embedder Embedder                  // of the capabilities' vectors
+	// MaxLabels bounds the class items: what neighbours would refuse is not said.
+	MaxLabels int
 }
-
-// maxLabels bounds the class items of one gateway: what its neighbours would refuse is not said.
-const maxLabels = 1900
 
 // label is one class or tag as it is counted.
 type label struct{ ns, name string }
@@ -161,7 +160,7 @@ func group(scopes map[string]wire.Scope, counted map[string]map[label]*tally, o 
 	for _, id := range slices.Sorted(maps.Keys(scopes)) {
 		g := wire.Group{Scope: scopes[id]}
 		for _, l := range slices.SortedFunc(maps.Keys(counted[id]), compareLabels) {
-			if told[l] || len(told) == maxLabels {
+			if told[l] || len(told) >= o.MaxLabels {
 				continue
 			}
 			told[l] = true

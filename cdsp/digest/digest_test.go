@@ -41,7 +41,7 @@ func under(weight func(string) float64) Options {
 func (s *Sketch) hasTerm(term string) bool { return s.Terms.has(markOf(testKey, term), termHashes) }
 
 func options() Options {
-	return Options{Key: testKey, Level: wire.LevelFull, MaxHops: 7, Weight: func(string) float64 { return 5 }}
+	return Options{Key: testKey, Level: wire.LevelFull, MaxHops: 7, MaxLabels: 1900, Weight: func(string) float64 { return 5 }}
 }
 
 func held(id [8]byte) ([]byte, bool) { return testKey, id == KeyID(testKey) }

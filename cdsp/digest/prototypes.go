@@ -2,7 +2,6 @@ package digest
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 )
 
@@ -43,7 +42,7 @@ func prototypes(vectors [][]float32, each int) []prototype {
 	var nearest []int
 	best := math.Inf(-1)
 	for start := range starts {
-		m, n := cluster(vectors, firstMiddles(vectors, k, rand.New(rand.NewPCG(uint64(start), uint64(len(vectors))))))
+		m, n := cluster(vectors, firstMiddles(vectors, k, draws(start)))
 		sum := 0.
 		for i, v := range vectors {
 			sum += float64(dot(m[n[i]], v))
@@ -85,9 +84,20 @@ func cluster(vectors, middles [][]float32) (_ [][]float32, nearest []int) {
 	return middles, nearest
 }
 
+// draws are numbers of [0, 1) that look like chance and are the same in every process (splitmix64).
+type draws uint64
+
+func (d *draws) draw() float64 {
+	*d += 0x9e3779b97f4a7c15
+	z := uint64(*d)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return float64((z^z>>31)>>11) / (1 << 53)
+}
+
 // firstMiddles chooses at most k vectors that lie apart: each next one with a chance that grows with its distance from those before.
-func firstMiddles(vectors [][]float32, k int, rng *rand.Rand) [][]float32 {
-	middles := [][]float32{vectors[rng.IntN(len(vectors))]}
+func firstMiddles(vectors [][]float32, k int, next draws) [][]float32 {
+	middles := [][]float32{vectors[int(next.draw()*float64(len(vectors)))]}
 	far := make([]float64, len(vectors))
 	for i := range far {
 		far[i] = 2
@@ -102,7 +112,7 @@ func firstMiddles(vectors [][]float32, k int, rng *rand.Rand) [][]float32 {
 		if sum < 1e-6 { // the rest says what is there already
 			break
 		}
-		at, i := rng.Float64()*sum, 0
+		at, i := next.draw()*sum, 0
 		for ; i < len(vectors)-1 && at >= far[i]; i++ {
 			at -= far[i]
 		}

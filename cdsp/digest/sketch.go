@@ -147,7 +147,7 @@ func (s *Sketch) addPrototypes(caps []Capability, o Options) {
 	for _, p := range prototypes(vectors, each) {
 		if p.members >= each {
 			s.Prototypes = append(s.Prototypes, toBytes(p.v)...)
-			s.Members = append(s.Members, byte(wire.Bucket(p.members)))
+			s.Members = append(s.Members, wire.Bucket(p.members))
 		}
 	}
 	if len(s.Prototypes) > 0 {

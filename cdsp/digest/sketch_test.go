@@ -168,7 +168,7 @@ func TestLevels(t *testing.T) {
 		}
 		big := 0
 		for _, m := range s.Members {
-			if level == wire.LevelFull || m >= byte(wire.Bucket(coarseMembers)) {
+			if level == wire.LevelFull || m >= wire.Bucket(coarseMembers) {
 				big++
 			}
 		}

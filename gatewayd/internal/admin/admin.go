@@ -209,6 +209,7 @@ type DigestRow struct {
 	Domain string   `json:"domain"`
 	NS     string   `json:"ns"`
 	Label  string   `json:"label"`
+	Level  string   `json:"level"` // of disclosure
 	Path   []string `json:"path,omitempty"`
 	Via    string   `json:"via,omitempty"` // neighbour; empty for our own
 	Stale  bool     `json:"stale,omitempty"`

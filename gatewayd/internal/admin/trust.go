@@ -45,6 +45,7 @@ type Explanation struct {
 type RowView struct {
 	Role       string   `json:"role"`
 	Export     string   `json:"export"`
+	Disclose   string   `json:"disclose"`
 	MayQuery   []string `json:"may_query"`
 	Addresses  []string `json:"addresses,omitempty"`
 	Gateways   []string `json:"gateways,omitempty"`

@@ -101,7 +101,7 @@ func (a *app) Digests() []admin.DigestRow {
 	var rows []admin.DigestRow
 	for _, d := range a.peers.Digests() {
 		rows = append(rows, admin.DigestRow{
-			Origin: d.Origin, Domain: d.Domain, NS: d.Item.NS, Label: d.Item.Label, Path: d.Path, Via: d.Via, Stale: d.Stale,
+			Origin: d.Origin, Domain: d.Domain, NS: d.Item.NS, Label: d.Item.Label, Level: d.Level.String(), Path: d.Path, Via: d.Via, Stale: d.Stale,
 		})
 	}
 	return rows
@@ -178,6 +178,12 @@ func (a *app) ReloadPeers(ctx context.Context) error {
 	if !a.cfg.HasRole(config.RoleGateway) { // its peering never starts
 		return nil
 	}
+	defer func() { // a row may disclose at a level that no other does
+		select {
+		case a.rowsChanged <- struct{}{}:
+		default:
+		}
+	}()
 	return a.peers.SetRows(ctx, rows)
 }
 

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"agentgw/cdsp/wire"
 	"agentgw/config"
 	"agentgw/directory/arp"
 	"agentgw/directory/match"
@@ -71,8 +72,10 @@ type app struct {
 	renewing  sync.Mutex // one look after the CA and the own certificate at a time
 	turning   sync.Mutex // one change of the own bundle at a time
 	reloading sync.Mutex // one reading of the peers' and other AMCs' files at a time
-	ep        *endpoint.Endpoint
-	running   sync.WaitGroup
+
+	rowsChanged chan struct{} // holds one when digests have to be built anew for other rows
+	ep          *endpoint.Endpoint
+	running     sync.WaitGroup
 }
 
 // Run runs the gateway until SIGINT or SIGTERM.
@@ -95,7 +98,7 @@ func Run(cfg *config.Gateway, stderr io.Writer) error {
 
 // Start starts a gateway; it serves until ctx ends and cleanup has run. It returns the socket's calls, for tests.
 func Start(ctx context.Context, cfg *config.Gateway, log *slog.Logger, cleanup *daemon.Cleanup) (admin.Gateway, error) {
-	a := &app{cfg: cfg, log: log, started: now(), lists: newest{ready: make(chan struct{}, 1)}, revoked: newRevocations()}
+	a := &app{cfg: cfg, log: log, started: now(), lists: newest{ready: make(chan struct{}, 1)}, revoked: newRevocations(), rowsChanged: make(chan struct{}, 1)}
 	if err := a.open(ctx, cleanup); err != nil {
 		return nil, err
 	}
@@ -429,9 +432,10 @@ func (a *app) peerRows() ([]peering.Row, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bundle of the peer %s: %w", f.Domain, err)
 		}
+		disclose, _ := wire.ParseLevel(f.Disclose) // the configuration was checked
 		row := peering.Row{
 			Domain: f.Domain, Role: f.Role, Addresses: f.Addresses, Bundle: raw, Gateways: f.Gateways, MayQuery: f.MayQuery,
-			Transit: f.Export == "transit", Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, Explain: f.Explain, BundleURL: f.BundleURL,
+			Transit: f.Export == "transit", Disclose: disclose, Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, Explain: f.Explain, BundleURL: f.BundleURL,
 		}
 		if f.Fingerprint != "" {
 			if row.Fingerprint, err = identity.ParseFingerprint(f.Fingerprint); err != nil {

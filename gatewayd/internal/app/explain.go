@@ -69,7 +69,7 @@ func (e *explainer) describe() {
 	a, out := e.a, e.out
 	if r := e.row; r != nil {
 		out.Row = &admin.RowView{
-			Role: r.Role, Export: map[bool]string{true: "transit", false: "own"}[r.Transit], MayQuery: r.MayQuery, Addresses: r.Addresses,
+			Role: r.Role, Export: map[bool]string{true: "transit", false: "own"}[r.Transit], Disclose: r.Disclose.String(), MayQuery: r.MayQuery, Addresses: r.Addresses,
 			Gateways: r.Gateways, Introduces: r.Introduces, FirstUse: map[bool]string{true: "ask", false: "auto"}[r.AskFirst], Upstream: r.Upstream,
 		}
 	}

@@ -101,6 +101,7 @@ func (a *app) publish(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case <-a.rowsChanged:
 		}
 		select {
 		case <-ctx.Done():

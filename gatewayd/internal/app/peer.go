@@ -25,6 +25,7 @@ type PeerOptions struct {
 	Addresses   []string
 	Role        string
 	Transit     bool
+	Disclose    string // full, coarse or classes; "" is full
 	Introduces  []string
 	FirstUse    string // ask or auto; "" is the default of the row
 	Upstream    bool
@@ -110,6 +111,9 @@ func AddPeer(cfg *config.Gateway, o PeerOptions) (*PeerResult, error) {
 func (o PeerOptions) check() error {
 	if !slices.Contains(config.PeerRoles, o.Role) {
 		return daemon.Usagef("--role %q is none of %s", o.Role, strings.Join(config.PeerRoles, ", "))
+	}
+	if o.Disclose != "" && !slices.Contains(config.Disclosures, o.Disclose) {
+		return daemon.Usagef("--disclose %q is none of %s", o.Disclose, strings.Join(config.Disclosures, ", "))
 	}
 	if o.FirstUse != "" && o.FirstUse != "ask" && o.FirstUse != "auto" {
 		return daemon.Usagef("--first-use %q is neither ask nor auto", o.FirstUse)
@@ -220,6 +224,9 @@ func peerYAML(domain, fingerprint string, o PeerOptions) string {
 		export = "transit"
 	}
 	fmt.Fprintf(&b, "export: %s\n", export)
+	if o.Disclose != "" {
+		fmt.Fprintf(&b, "disclose: %s\n", o.Disclose)
+	}
 	if o.BundleURL != "" {
 		fmt.Fprintf(&b, "bundle_url: %q\n", o.BundleURL)
 	}

@@ -18,10 +18,15 @@ func grants(r *config.Peer) []string {
 		}[r.Role],
 		mayAsk("it", r.MayQuery),
 	}
+	learns := map[string]string{
+		"full":    "it learns what our agents can do",
+		"coarse":  "it learns roughly what our agents can do: their classes, and words that several of their skills have",
+		"classes": "it learns the classes of what our agents can do and no more: requests in free text find none of them",
+	}[r.Disclose]
 	if r.Export == "transit" {
-		out = append(out, "it learns what our agents can do, and what we learn from others")
+		out = append(out, learns+"; and what we learn from others")
 	} else {
-		out = append(out, "it learns what our agents can do, and nothing that we learn from others")
+		out = append(out, learns+"; and nothing that we learn from others")
 	}
 	if len(r.Introduces) > 0 {
 		trusted := "each waits until you approve it"

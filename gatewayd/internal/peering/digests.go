@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -250,12 +251,18 @@ func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
 			caps = append(caps, d)
 		}
 	}
-	groups, err := digest.Build(caps, digest.Options{
-		Key: p.cfg.Trust.Own().SketchKeys[0], Level: wire.LevelFull, MaxHops: maxHops, Weight: match.Background, Embedder: match.DigestEmbedder(),
-	})
-	if err != nil {
-		p.log.Error("build digest", "err", err)
-		return
+	var groups []wire.Group
+	o := digest.Options{Key: p.cfg.Trust.Own().SketchKeys[0], MaxHops: maxHops, Weight: match.Background, Embedder: match.DigestEmbedder(), MaxLabels: maxLabels}
+	for _, o.Level = range p.levels() {
+		made, err := digest.Build(caps, o)
+		if err != nil {
+			p.log.Error("build digest", "level", o.Level, "err", err)
+			return
+		}
+		for _, g := range made {
+			o.MaxLabels -= len(g.Items)
+		}
+		groups = append(groups, made...)
 	}
 	select {
 	case <-p.ready:
@@ -265,6 +272,26 @@ func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
 	if err := p.node.SetOwn(ctx, groups); err != nil && ctx.Err() == nil {
 		p.log.Error("publish digest", "err", err)
 	}
+}
+
+// maxLabels bounds the class items of this gateway at all levels together: what neighbours would refuse is not said.
+const maxLabels = 1900
+
+// levels are those at which somebody gets digests, the least disclosing first: it has the fewest labels.
+func (p *Peering) levels() []wire.Level {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []wire.Level
+	for _, r := range p.rows {
+		if !slices.Contains(out, r.Disclose) {
+			out = append(out, r.Disclose)
+		}
+	}
+	if len(out) == 0 { // nobody yet: what the operator is shown of the own digests
+		out = append(out, wire.LevelFull)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // PeerStatus is how one neighbour stands.

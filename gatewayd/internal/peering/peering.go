@@ -43,6 +43,7 @@ type Row struct {
 	Gateways    []string
 	MayQuery    []string
 	Transit     bool
+	Disclose    wire.Level
 	Introduces  []string
 	AskFirst    bool // what it introduces waits for the operator's approval
 	Upstream    bool
@@ -261,7 +262,7 @@ func (p *Peering) neighbours() []replica.Neighbour {
 	for _, r := range p.rows {
 		role, _ := wire.ParseRole(r.Role) // the configuration was checked
 		out = append(out, replica.Neighbour{
-			Domain: r.Domain, Gateways: r.Gateways, Role: role, ExportTransit: r.Transit, ImportTransit: true, Level: wire.LevelFull,
+			Domain: r.Domain, Gateways: r.Gateways, Role: role, ExportTransit: r.Transit, ImportTransit: true, Level: r.Disclose,
 		})
 	}
 	slices.SortFunc(out, func(a, b replica.Neighbour) int {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/cdsp/wire"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/relay"
 	"agentgw/internal/endpoint"
@@ -74,7 +75,7 @@ func (s *side) peer(t *testing.T, d *identitytest.Domain, addresses ...string) {
 }
 
 func row(d *identitytest.Domain, addresses ...string) Row {
-	return Row{Domain: d.Name, Role: "peer", Bundle: d.Raw, MayQuery: []string{"*"}, Introduces: []string{"*.example"}, Addresses: addresses}
+	return Row{Domain: d.Name, Role: "peer", Disclose: wire.LevelFull, Bundle: d.Raw, MayQuery: []string{"*"}, Introduces: []string{"*.example"}, Addresses: addresses}
 }
 
 // A peer that takes a link and drops it at once is dialled ever more rarely, like one that refuses it.
