@@ -88,15 +88,32 @@ func (s sessions) Offer(ctx context.Context, target string, asker relay.Asker, m
 	return s.Registrar.Offer(ctx, target, asker.Domain, asker.Home, mint)
 }
 
-// publishPause gathers the registrations of a burst into one digest.
-const publishPause = 50 * time.Millisecond
+// A pause gathers the registrations of a burst into one digest: at least this, and so long that a large directory, whose digest takes
+// seconds to build, is at it for a tenth of the time at most while it changes.
+const (
+	publishPause = 50 * time.Millisecond
+	publishRest  = 9
+	maxPublish   = time.Minute
+)
+
+// restAfter is the pause after a digest that took so long to build.
+func restAfter(took time.Duration) time.Duration {
+	return min(max(publishPause, publishRest*took), maxPublish)
+}
 
 // publish keeps the own digests in step with the directory.
 func (a *app) publish(ctx context.Context) {
 	changed, cancel := a.registry.Subscribe()
 	defer cancel()
+	select {
+	case <-a.peers.Ready():
+	case <-ctx.Done():
+		return
+	}
 	for {
+		began := time.Now()
 		a.peers.SetOwn(ctx, a.registry.List())
+		rest := restAfter(time.Since(began))
 		select {
 		case <-ctx.Done():
 			return
@@ -106,7 +123,7 @@ func (a *app) publish(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(publishPause):
+		case <-time.After(rest):
 		}
 	}
 }

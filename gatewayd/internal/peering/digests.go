@@ -232,6 +232,9 @@ var visibility = map[directory.Visibility]wire.Visibility{
 	directory.VisibleDomain: wire.VisibleDomain, directory.VisibleListed: wire.VisibleListed, directory.VisiblePublic: wire.VisibleAny,
 }
 
+// Ready is closed when digests can be published.
+func (p *Peering) Ready() <-chan struct{} { return p.ready }
+
 // SetOwn makes this gateway's digest of its directory and tells the neighbours.
 func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
 	var caps []digest.Capability
