@@ -103,6 +103,38 @@ func TestLoopEnds(t *testing.T) {
 	}
 }
 
+// In a mesh, where every gateway knows every other, a request that nobody answers ends, and in all no more copies of it do than its breadth
+// allows.
+func TestCase26LoopsAndCopiesAreBounded(t *testing.T) {
+	for breadth := range uint8(semreq.MaxBreadth + 1) {
+		if breadth == 0 {
+			continue
+		}
+		names := []string{"a.example", "b.example", "c.example", "d.example", "e.example", "f.example"}
+		s := newSim(t, names...)
+		for i, n := range names {
+			for _, m := range names[i+1:] {
+				s.line(n, m)
+			}
+		}
+		a := s.agentOf("a.example")
+		req := request(t, a, false)
+		req.Breadth = breadth
+		out := s.gateways["a.example"].relay.FromAgent(t.Context(), a, req)
+		if out.Status == frame.OK {
+			t.Fatal(out.Status)
+		}
+		if n := s.leaves.Load(); n > int32(breadth) || n == 0 {
+			t.Errorf("breadth %d: %d copies", breadth, n)
+		}
+		for n, g := range s.gateways {
+			if g.asked > int(breadth) {
+				t.Errorf("breadth %d: %s was asked %d times", breadth, n, g.asked)
+			}
+		}
+	}
+}
+
 func TestCase28Deadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(t, "one.example", "two.example", "three.example")
@@ -264,13 +296,15 @@ func TestCase60OfferBeforeAnswer(t *testing.T) {
 	})
 }
 
-func TestScopeNarrows(t *testing.T) {
+func TestCase31ScopeNarrows(t *testing.T) {
 	s := newSim(t, "one.example", "two.example")
 	s.line("one.example", "two.example")
 	s.offers("two.example", "medicine.sell", "9000")
 	a := s.agentOf("one.example")
 	a.Scope = []string{"agw.discover", "acps.skill.invoke:other"}
-	one := s.gateways["one.example"].relay
+	one, two := s.gateways["one.example"].relay, s.gateways["two.example"]
+	var said frame.Code
+	two.tamper = func(r *semreq.Response) { said = r.Status }
 	if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.OK {
 		t.Errorf("discovery needs no right to invoke: %v", out.Status)
 	}
@@ -281,11 +315,63 @@ func TestScopeNarrows(t *testing.T) {
 	if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.ScopeDenied {
 		t.Errorf("without agw.discover: %v", out.Status)
 	}
-	s.gateways["two.example"].forge = func(r *semreq.Request) { r.Scope = []string{"agw.publish:*", "agw.discover"} }
+	two.forge = func(r *semreq.Request) { r.Scope = []string{"agw.publish:*", "agw.discover"} }
 	a.Scope = []string{"agw.discover"}
-	if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status == frame.OK {
-		t.Error("a scope that a hop widened was accepted")
+	if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status == frame.OK || said != frame.ScopeDenied {
+		t.Errorf("a scope that a hop widened: %v, and that hop was told %v", out.Status, said)
 	}
+	two.forge, two.mayQuery = nil, []string{"acps.skill.invoke:*"} // the row of the domain that asks
+	if out := one.FromAgent(t.Context(), a, request(t, a, false)); out.Status == frame.OK || said != frame.ScopeDenied {
+		t.Errorf("outside of what the asker's domain may: %v, told %v", out.Status, said)
+	}
+}
+
+// What a transit changes in a request that its origin has bound to a token is seen by the next gateway, which drops it and counts it
+// against the transit.
+func TestCase65TransitAltersTheRequest(t *testing.T) {
+	for name, forge := range map[string]func(*semreq.Request){
+		"deny_domains stripped": func(r *semreq.Request) { r.Constraints = nil },
+		"a flag stripped":       func(r *semreq.Request) { r.Flags = 0 },
+		"no_forward put in":     func(r *semreq.Request) { r.Flags |= semreq.FlagNoForward },
+		"another sid":           func(r *semreq.Request) { r.Provision = otherSid(t, r.Provision) },
+		"a raised attempt":      func(r *semreq.Request) { r.Attempt = 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, "one.example", "two.example", "three.example")
+			s.line("one.example", "two.example", "three.example")
+			three := s.gateways["three.example"]
+			s.offers("three.example", "medicine.sell", "9000")
+			three.forge = forge
+			var said frame.Code
+			three.tamper = func(r *semreq.Response) { said = r.Status }
+			a := s.agentOf("one.example")
+			req := request(t, a, true)
+			req.Flags = semreq.FlagNoCache
+			constrain(t, req, semreq.Constraints{DenyDomains: []string{"bad.example"}})
+			out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, req)
+			if out.Status == frame.OK || said != frame.ReqInvalid {
+				t.Errorf("%v; the gateway behind it said %v", out.Status, said)
+			}
+			three.mu.Lock()
+			defer three.mu.Unlock()
+			if len(three.penalties) == 0 {
+				t.Error("nothing counts against the transit")
+			}
+		})
+	}
+}
+
+func otherSid(t *testing.T, raw []byte) []byte {
+	var p semreq.Provision
+	if err := frame.Unmarshal(raw, &p); err != nil {
+		t.Fatal(err)
+	}
+	p.SID = bytes.Repeat([]byte{9}, 16)
+	out, err := frame.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func TestHopsCannotAlterTheRequest(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type sim struct {
 	t        *testing.T
 	domains  map[string]*identitytest.Domain
 	gateways map[string]*simGateway // by domain
+	leaves   atomic.Int32           // requests that were passed on no more
 }
 
 // simGateway is one gateway with its directory, agents and neighbours.
@@ -184,6 +186,16 @@ func (l simLink) Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, 
 		return nil, frame.Errorf(frame.Deadline, "the neighbour is silent: %w", ctx.Err())
 	}
 	l.to.asked++
+	if above, ok := ctx.Value(forwarded{}).(*atomic.Int32); ok {
+		above.Add(1)
+	}
+	passedOn := new(atomic.Int32)
+	ctx = context.WithValue(ctx, forwarded{}, passedOn)
+	defer func() {
+		if passedOn.Load() == 0 {
+			l.from.sim.leaves.Add(1)
+		}
+	}()
 	out := l.to.relay.FromNeighbour(ctx, simLink{from: l.to, to: l.from}, over)
 	again := *out
 	if l.to.tamper != nil {
@@ -191,6 +203,9 @@ func (l simLink) Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, 
 	}
 	return &again, nil
 }
+
+// forwarded is the key of how often the gateway that a request has reached has passed it on.
+type forwarded struct{}
 
 // agentOf makes an agent of a domain that asks.
 func (s *sim) agentOf(domain string) Agent {
