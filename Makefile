@@ -6,7 +6,7 @@ FUZZTIME ?= 10s
 N ?= 0
 KNOWN_INTEGRATION := 10  # scenarios that must run where CI_ROOT=1
 
-.PHONY: all build check lint test race fuzz cases integration crash-registrations eval bench ci ci-full tools-debian clean
+.PHONY: all build check lint test race fuzz cases integration crash-registrations eval eval-loo train bench ci ci-full tools-debian clean
 
 all: build
 
@@ -41,9 +41,21 @@ integration:
 crash-registrations:
 	HISTORY_N=$(if $(filter-out 0,$(N)),$(N),1000) go test -count=1 -timeout 30m -v -run TestRegistrationsSurviveKills ./integration/history
 
-# How well the matcher finds what is asked for, over public sets that are not part of this project: DATA names their folder.
+# How well the matcher finds what is asked for, over public sets that are not part of this project: DATA names their folder. Built and not
+# `go run`, which would make every exit status 1.
 eval:
-	@go run ./directory/match/eval -data "$(DATA)"
+	@go build -o bin/ ./directory/match/eval
+	@bin/eval -data "$(DATA)"
+
+# The same of domains that the token table does not know: trains three tables. Needs npm once, for the public word vectors (118 MB, in .cache).
+eval-loo:
+	@go build -o bin/ ./directory/match/eval
+	@bin/eval -loo -data "$(DATA)"
+
+# The token table anew, into out/: directory/match/train/README.md.
+train:
+	@go build -o bin/ ./directory/match/train
+	@bin/train -data "$(DATA)" -out out/table.bin
 
 bench:
 	go run ./integration/bench $(if $(QUICK),-quick)
@@ -54,6 +66,7 @@ ci:
 ci-full: ci lint
 	$(MAKE) fuzz FUZZTIME=60s
 	$(MAKE) bench
+	$(if $(DATA),$(MAKE) eval eval-loo,@echo "eval and eval-loo are left out: DATA names no folder of the public sets")
 
 tools-debian:
 	apt-get update && apt-get install -y --no-install-recommends make gcc libc6-dev iproute2 nftables systemd

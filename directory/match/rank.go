@@ -126,20 +126,23 @@ type doc struct {
 
 func (d doc) document() *document { return &d.part.docs[d.id] }
 
-func (r *ranking) idf(df int) float64 {
-	n, f := float64(r.live), float64(df)
-	return math.Log(1 + (n-f+.5)/(f+.5))
+func (r *ranking) idf(df int) float64 { return IDF(df, r.live) }
+
+// IDF is how much a term says that df of n documents have.
+func IDF(df, n int) float64 {
+	f := float64(df)
+	return math.Log(1 + (float64(n)-f+.5)/(f+.5))
 }
 
-// bm25 is one term's part: f occurrences in a document of some length relative to the average.
-func bm25(f, length, average float64) float64 { return f * (k1 + 1) / (f + k1*(1-b+b*length/average)) }
+// BM25 is one term's part, times its IDF: f occurrences in a document of some length, which is compared with the average.
+func BM25(f, length, average float64) float64 { return f * (k1 + 1) / (f + k1*(1-b+b*length/average)) }
 
 func (r *ranking) termScore(idf float64, t queryTerm, e posting, d *document) float64 {
-	return t.count * idf * bm25(float64(e.weight)/10, float64(d.length)/10, r.average)
+	return t.count * idf * BM25(float64(e.weight)/10, float64(d.length)/10, r.average)
 }
 
 func (r *ranking) pairScore(idf float64, t queryTerm, e posting, d *document) float64 {
-	return bigramShare * t.count * idf * bm25(float64(e.weight), float64(d.bigrams), r.averagePairs)
+	return bigramShare * t.count * idf * BM25(float64(e.weight), float64(d.bigrams), r.averagePairs)
 }
 
 func (r *ranking) termIDF(t string) float64 {

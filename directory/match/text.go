@@ -41,12 +41,17 @@ func CapabilityTerms(c directory.Capability) []string {
 	return slices.Compact(out)
 }
 
-// WordsOf cuts a text into lower-case words: between a small letter or digit and a capital, between a capital and a capital with
-// a small letter (ASCII), and at everything that is neither letter nor number. Hidden and bidirectional controls vanish.
+// WordsOf are the words of a text in lower case, stop words too: NFKC without hidden and bidirectional controls, cut by [Cut].
 func WordsOf(text string) []string {
 	if !ascii(text) {
 		text = strings.Map(visible, norm.NFKC.String(text))
 	}
+	return Cut(text)
+}
+
+// Cut cuts a text as it is into lower-case words: between a small letter or digit and a capital, between a capital and a capital with
+// a small letter (ASCII), and at everything that is neither letter nor number.
+func Cut(text string) []string {
 	out := make([]string, 0, len(text)/6+1)
 	start := 0
 	flush := func(end int) {

@@ -7,13 +7,14 @@ import (
 
 	"agentgw/directory"
 	"agentgw/directory/match"
+	"agentgw/directory/match/table"
 	"agentgw/directory/match/toolset"
 )
 
 // here says how well the confidence of the best answer tells whether a directory has one at all: the area under its receiver operating
 // characteristic. A corpus is dealt to directories of about forty capabilities, those of one category together where it has
 // categories; each reported query is asked where its first answer is, and once where none is.
-func here(s *toolset.Set) float64 {
+func here(tokens *table.Table, s *toolset.Set) float64 {
 	rng := rand.New(rand.NewPCG(1, 1))
 	many := max(2, len(s.Corpus)/40)
 	where := map[string]int{}
@@ -30,6 +31,7 @@ func here(s *toolset.Set) float64 {
 	}
 	indexes := make([]match.Index, many)
 	for i := range indexes {
+		indexes[i].Table = tokens
 		indexes[i].Load(dealt[i])
 	}
 	best := func(i int, text string) float64 {

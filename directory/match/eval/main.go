@@ -3,56 +3,110 @@
 //
 //	eval -set DIR [-split NAME,…]   one folder; prints {set, queries, acc1, r5, r10, ndcg10, p50_us}
 //	eval -data DIR                  the public sets; prints a table and fails below what the matcher has reached
+//	eval -loo -data DIR             domains that the token table does not know: three tables are trained, each with one set left out
+//
+// With -data the conformance vectors in DIR/model, where there are any, are checked first, step by step. -table FILE measures with another
+// token table than the one that is shipped. -loo takes the public word vectors from the folder -cache, and fetches them with npm if they are
+// not there (118 MB, once).
 //
 // Figures are percent: acc1 how often the first one is right, r5 and r10 the share of the right ones among the first 5 and 10, ndcg10
-// the same with places counted. Exit status: 0, 1 where a figure is below its bar, 2 where the data is missing or wrong.
+// the same with places counted. Exit status: 0, 1 where a figure is below its bar or a vector is not met, 2 where the data is missing or
+// wrong.
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"strings"
 
+	"agentgw/directory/match/table"
 	"agentgw/directory/match/toolset"
+	"agentgw/directory/match/train/glove"
 )
 
-const whereFrom = `the public sets are not part of this project: get MetaTool, Seal-Tools, StableToolBench and LiveMCPBench from their
-authors (github.com/HowieHwong/MetaTool, github.com/fairyshine/Seal-Tools, github.com/THUNLP-MT/StableToolBench,
-github.com/icip-cas/LiveMCPBench), bring each into the form that this command's documentation gives, as folders metatool, sealtools,
-stabletoolbench and livemcpbench of one folder, and name that: make eval DATA=DIR`
+type options struct {
+	set, splits, data, table, cache string
+	loo                             bool
+}
 
 func main() {
-	dir := flag.String("set", "", "folder with corpus.jsonl and queries.jsonl")
-	splits := flag.String("split", "", "with -set: splits of the queries, by comma (default all)")
-	data := flag.String("data", "", "folder of the public sets")
+	var o options
+	flag.StringVar(&o.set, "set", "", "folder with corpus.jsonl and queries.jsonl")
+	flag.StringVar(&o.splits, "split", "", "with -set: splits of the queries, by comma (default all)")
+	flag.StringVar(&o.data, "data", "", "folder of the public sets")
+	flag.BoolVar(&o.loo, "loo", false, "with -data: train tables without one set each, and measure that set")
+	flag.StringVar(&o.cache, "cache", ".cache", "with -loo: folder of the word vectors")
+	flag.StringVar(&o.table, "table", "", "token table to measure with (default the one that is shipped)")
 	flag.Parse()
-	var err error
-	switch {
-	case flag.NArg() > 0 || (*dir == "") == (*data == ""):
-		err = fmt.Errorf("give -set DIR or -data DIR; %s", whereFrom)
-	case *dir != "":
-		err = one(*dir, *splits)
-	default:
-		var below int
-		if below, err = table(os.Stdout, *data); err == nil && below > 0 {
-			fmt.Fprintf(os.Stderr, "eval: %d figures are below their bars\n", below)
-			os.Exit(1)
-		}
-	}
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) && *data != "" {
-			err = fmt.Errorf("%w; %s", err, whereFrom)
-		}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "eval:", err)
-		os.Exit(2)
+		os.Exit(status(err))
 	}
 }
 
-func one(dir, splits string) error {
+// run does what the options ask for.
+func run(ctx context.Context, o options, rest []string) error {
+	if len(rest) > 0 || (o.set == "") == (o.data == "") || o.loo && (o.data == "" || o.table != "") {
+		return fmt.Errorf("give -set DIR or -data DIR; %s", toolset.WhereFrom)
+	}
+	tokens := table.Builtin
+	if o.table != "" {
+		file, err := os.ReadFile(o.table)
+		if err != nil {
+			return err
+		}
+		if tokens, err = table.Parse(file); err != nil {
+			return fmt.Errorf("%s: %w", o.table, err)
+		}
+	}
+	var below int
+	var err error
+	switch {
+	case o.set != "":
+		return one(tokens, o.set, o.splits)
+	case o.loo:
+		var words *glove.Words
+		if err = toolset.Present(o.data); err != nil { // before 118 MB are fetched for nothing
+			break
+		}
+		if words, err = glove.Load(ctx, o.cache); err == nil {
+			below, err = unknown(os.Stdout, words, o.data)
+		}
+	default:
+		below, err = known(os.Stdout, tokens, o.data)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w; %s", err, toolset.WhereFrom)
+	case err == nil && below > 0:
+		return belowBar(below)
+	}
+	return err
+}
+
+// belowBar is how many figures are below their bars.
+type belowBar int
+
+func (n belowBar) Error() string { return fmt.Sprintf("%d figures are below their bars", int(n)) }
+
+func status(err error) int {
+	var below belowBar
+	var different *differences
+	if errors.As(err, &below) || errors.As(err, &different) {
+		return 1
+	}
+	return 2
+}
+
+func one(tokens *table.Table, dir, splits string) error {
 	s, err := toolset.Load(dir)
 	if err != nil {
 		return err
@@ -65,5 +119,5 @@ func one(dir, splits string) error {
 	if len(queries) == 0 {
 		return fmt.Errorf("%s has no queries of the splits %q", dir, splits)
 	}
-	return json.NewEncoder(os.Stdout).Encode(measure(s, queries, 0).rounded(s.Name))
+	return json.NewEncoder(os.Stdout).Encode(measure(tokens, s, queries, 0).rounded(s.Name))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentgw/directory/match"
+	"agentgw/directory/match/table"
 	"agentgw/directory/match/toolset"
 )
 
@@ -22,9 +23,9 @@ type figures struct {
 
 const looked = 10 // places of an answer
 
-// measure asks every query of an index of the whole corpus.
-func measure(s *toolset.Set, queries []toolset.Query, without match.Parts) figures {
-	x := new(match.Index)
+// measure asks every query of an index of the whole corpus, which embeds with a table; nil is the built-in one.
+func measure(tokens *table.Table, s *toolset.Set, queries []toolset.Query, without match.Parts) figures {
+	x := &match.Index{Table: tokens}
 	x.Load(s.Corpus)
 	f := figures{Set: s.Name, Queries: len(queries)}
 	var times []float64

@@ -185,14 +185,14 @@ type weightedRow struct {
 }
 
 func (t *Table) add(sum []float64, r weightedRow) {
-	w := damped(r.tf) * float64(math.Float32frombits(u32(t.scales, 4*r.row)))
+	w := Damped(r.tf) * float64(math.Float32frombits(u32(t.scales, 4*r.row)))
 	for i, v := range []byte(t.rows[r.row*t.dim : (r.row+1)*t.dim]) {
 		sum[i] += w * float64(int8(v))
 	}
 }
 
-// damped is how much a frequency counts.
-func damped(tf float64) float64 {
+// Damped is how much a frequency counts.
+func Damped(tf float64) float64 {
 	if tf >= 1 {
 		return 1 + math.Log(tf)
 	}

@@ -17,6 +17,30 @@ import (
 	"agentgw/directory"
 )
 
+// WhereFrom tells people who have no sets where to get them.
+const WhereFrom = `the public sets are not part of this project: get MetaTool, Seal-Tools, StableToolBench and LiveMCPBench from their
+authors (github.com/HowieHwong/MetaTool, github.com/fairyshine/Seal-Tools, github.com/THUNLP-MT/StableToolBench,
+github.com/icip-cas/LiveMCPBench), bring each into the form that the documentation of directory/match/toolset gives, as folders metatool,
+sealtools, stabletoolbench and livemcpbench of one folder, for training also the classes of github.com/agntcy/oasf as oasf/skills.jsonl and
+oasf/domains.jsonl of {name, caption, description}, and name that folder: DATA=DIR`
+
+// Names are the public sets'.
+func Names() []string { return []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} }
+
+// Present says whether a folder has what training and measuring read, without reading it.
+func Present(dir string) error {
+	files := []string{"oasf/skills.jsonl", "oasf/domains.jsonl"}
+	for _, name := range Names() {
+		files = append(files, name+"/corpus.jsonl", name+"/queries.jsonl")
+	}
+	for _, f := range files {
+		if _, err := os.Stat(filepath.Join(dir, f)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Set is one folder of capabilities with labelled requests.
 type Set struct {
 	Name    string // the folder's

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"agentgw/directory/match"
+	"agentgw/directory/match/table"
 	"agentgw/directory/match/toolset"
 )
 
@@ -41,13 +42,19 @@ func (r *report) line(what string, got, bar float64) {
 	fmt.Fprintf(r.w, "%s\t%.2f\t%.2f\t%s\n", what, got, bar, verdict)
 }
 
-// table measures the public sets and says how many figures are below their bars.
-func table(w io.Writer, dir string) (below int, err error) {
+// note prints a figure that has no bar.
+func (r *report) note(what string, got float64) { fmt.Fprintf(r.w, "%s\t%.2f\t\t\n", what, got) }
+
+// known measures the public sets, which the built-in table knows, and says how many figures are below their bars.
+func known(w io.Writer, tokens *table.Table, dir string) (below int, err error) {
 	sets := map[string]*toolset.Set{}
-	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
+	for _, name := range toolset.Names() {
 		if sets[name], err = toolset.Load(filepath.Join(dir, name)); err != nil {
 			return 0, err
 		}
+	}
+	if err := conform(w, dir, sets); err != nil {
+		return 0, err
 	}
 	r := &report{w: tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)}
 	fmt.Fprintln(r.w, "what\tmeasured\tat least\t")
@@ -55,10 +62,10 @@ func table(w io.Writer, dir string) (below int, err error) {
 	for _, row := range rows {
 		s := sets[row.set]
 		queries := s.Of(row.splits...)
-		f := measure(s, queries, 0)
+		f := measure(tokens, s, queries, 0)
 		whole = append(whole, f)
-		words = append(words, measure(s, queries, match.Dense|match.Steps))
-		dense = append(dense, measure(s, queries, match.Words|match.Steps))
+		words = append(words, measure(tokens, s, queries, match.Dense|match.Steps))
+		dense = append(dense, measure(tokens, s, queries, match.Words|match.Steps))
 		r.line(row.name+", R@5", f.R5, row.r5)
 		r.line(row.name+", nDCG@10", f.NDCG10, row.ndcg)
 	}
@@ -71,10 +78,10 @@ func table(w io.Writer, dir string) (below int, err error) {
 	r.line("the same, table alone, nDCG@10", mean(dense).NDCG10, 59.9)
 	taught := withExamples(sets["metatool"])
 	r.line("metatool test, 10 examples a tool, BM25F, nDCG@10",
-		measure(taught, taught.Of("test"), match.Dense|match.Pairs|match.Steps).NDCG10, 78.9)
+		measure(tokens, taught, taught.Of("test"), match.Dense|match.Pairs|match.Steps).NDCG10, 78.9)
 	sum := 0.
-	for _, name := range []string{"metatool", "sealtools", "stabletoolbench", "livemcpbench"} {
-		sum += here(sets[name])
+	for _, name := range toolset.Names() {
+		sum += here(tokens, sets[name])
 	}
 	r.line("answer here or ask further, AUROC, mean of four", 100*sum/4, 86)
 	return r.below, r.w.Flush()
