@@ -1,15 +1,22 @@
 package table
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
 )
 
+// trained is the id of the table that `make train` makes.
+const trained = "771ecb981b67a5dc90259a774d194c2c39c3d233e23b31fdb087efe4204f4530"
+
 func TestBuiltinIsWhole(t *testing.T) {
 	x, err := Parse([]byte(builtin))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%x", x.ID()); got != trained {
+		t.Errorf("the table is %s, and not the one that directory/match/train/README.md tells of, %s", got, trained)
 	}
 	if x.ID() != Builtin.ID() || x.Dim() != 100 || x.Len() < 20_000 {
 		t.Errorf("%d stems of %d dimensions", x.Len(), x.Dim())
