@@ -63,7 +63,7 @@ func publicSets(t *testing.T) string {
 	}
 	for _, name := range toolset.Names() {
 		write(name+"/corpus.jsonl",
-			toolset.Tool{ID: "w", Name: "weather", Description: "rain forecast", Extra: name + "field"},
+			toolset.Tool{ID: "w", Name: "weather", Description: "rain forecast", Extra: name + "field quux"}, // quux has no vector: its start is drawn
 			toolset.Tool{ID: "h", Name: "hotel", Description: "book room", Category: "city"},
 			toolset.Tool{ID: "f", Name: "flight", Description: "airport"},
 			toolset.Tool{ID: "l", Name: "translate", Description: "language text"})
@@ -138,7 +138,7 @@ func TestASetIsLeftOutAsAWhole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(m.texts, name+"field") {
+		if slices.Contains(m.texts, name+"field quux") {
 			t.Errorf("a text of %s is read", name)
 		}
 		for _, p := range m.pairs {
