@@ -73,7 +73,7 @@ func trainedWithout(w io.Writer, words *glove.Words, dir, set string) (*table.Ta
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(w, "without %s: %d pairs of texts, %d stems, trained in %.0f s\n", set, m.Pairs(), made.Stems, time.Since(began).Seconds())
+	fmt.Fprintf(w, "without %s: %d pairs of texts, %d stems, trained in %.0f s\n", set, made.Pairs, made.Stems, time.Since(began).Seconds())
 	return table.Parse(made.File)
 }
 

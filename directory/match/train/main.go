@@ -72,7 +72,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d stems, %d of them in %d pairs of texts; loss of each epoch %.3f; %.0f s\n", made.Stems, made.Learned, material.Pairs(), made.Losses,
+	fmt.Printf("%d stems, %d of them in %d pairs of texts; loss of each epoch %.3f; %.0f s\n", made.Stems, made.Learned, made.Pairs, made.Losses,
 		time.Since(began).Seconds())
 	as := "another table than the one that the product ships"
 	if tokens.ID() == table.Builtin.ID() {

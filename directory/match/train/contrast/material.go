@@ -49,9 +49,6 @@ type Material struct {
 	pairs []pair
 }
 
-// Pairs is how many pairs there are.
-func (m *Material) Pairs() int { return len(m.pairs) }
-
 // Read reads the public sets and the taxonomy's texts of a folder, one set left out as a whole if it is named.
 func Read(dir, leaveOut string) (*Material, error) {
 	m := &Material{}

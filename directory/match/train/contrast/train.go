@@ -19,6 +19,7 @@ const (
 // Result is a table as its file, with what it took.
 type Result struct {
 	File    []byte
+	Pairs   int // of texts whose stems are known
 	Stems   int
 	Learned int       // stems that a pair has
 	Losses  []float64 // mean of each epoch
@@ -39,7 +40,7 @@ func Train(words *glove.Words, m *Material, seed uint64) (*Result, error) {
 		return nil, errors.New("the material has no pair whose stems are known")
 	}
 	model := newModel(learned.stems)
-	out := &Result{Stems: len(stems), Learned: len(learned.stems)}
+	out := &Result{Pairs: len(lessons), Stems: len(stems), Learned: len(learned.stems)}
 	c := newContrast()
 	for range epochs {
 		rng.Shuffle(len(lessons), func(i, j int) { lessons[i], lessons[j] = lessons[j], lessons[i] })

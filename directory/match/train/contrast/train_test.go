@@ -126,8 +126,8 @@ func TestOnlyLearningSplitsAreRead(t *testing.T) {
 		t.Error("the table does not know a word of the learning splits")
 	}
 	// 4 sets with 4 names, 4 requests of each of 5 learning splits with 3 of their 4 answers, 2 classes.
-	if want := 4*4 + 5*4*3 + 2; m.Pairs() != want {
-		t.Errorf("%d pairs, want %d", m.Pairs(), want)
+	if want := 4*4 + 5*4*3 + 2; len(m.pairs) != want {
+		t.Errorf("%d pairs, want %d", len(m.pairs), want)
 	}
 }
 
