@@ -119,6 +119,8 @@ var fences = []struct {
 	{module + "/config", in("config", "gatewayd", "gatewayd/internal/app", "agentd", "agentd/internal/app"), "config structs stop at internal/app"},
 	{module + "/gatewayd", in("gatewayd"), "nothing imports a daemon"},
 	{module + "/agentd", in("agentd"), "nothing imports a daemon"},
+	{module + "/directory/match/train", in("directory/match/train", "directory/match/eval"), "the product needs nothing of what its token table is made with"},
+	{module + "/directory/match/toolset", in("directory/match/train", "directory/match/eval"), "public sets are for measuring and training"},
 	{module + "/integration", in("integration"), "tests stand on the product, never under it"},
 }
 

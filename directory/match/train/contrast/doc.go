@@ -13,5 +13,5 @@
 // The contract: [Read] reads of the public sets what may be learned from and nothing else; [Train] is pure. The same material and seed give
 // the same file, octet for octet, on one processor architecture with one version of Go: elsewhere a compiler may join multiplications
 // and additions, which rounds otherwise, and the file differs in the last bits of some rows. One training takes less than a minute on one
-// core and 250 MB. Source: MATCHING, sections 1 and 4; the reasons for each choice are in train/README.md.
+// core and 370 MB. Source: MATCHING, sections 1 and 4; the reasons for each choice are in train/README.md.
 package contrast
