@@ -12,7 +12,8 @@ import (
 // adds a small segment or marks documents dead, and now and then the last segments become one. So an agent costs the logarithm
 // of the directory's size on average, and a reader only loads a pointer. The zero Index is empty and ready.
 type Index struct {
-	// Table embeds the texts: another one than the built-in one, which nil is, to compare the two. It stays as the first capability found it.
+	// Table embeds the texts of capabilities and of the requests of Resolve; nil is the built-in one. It is for measuring another one: it is
+	// set before the first capability comes, and never after.
 	Table *table.Table
 
 	now       atomic.Pointer[view]

@@ -381,6 +381,26 @@ func BenchmarkPut4k(b *testing.B) {
 	}
 }
 
+func TestAnIndexMayHaveAnotherTable(t *testing.T) {
+	file := table.Append(nil, []string{"hotel", "rain"}, []float32{1, 1}, []int8{1, 0, 0, 1}, 2) // knows two things, and that they are not alike
+	tokens, err := table.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &Index{Table: tokens}
+	x.Load(town())
+	x.Apply(Change{AIC: town()[2].AIC, Caps: town()[2:3]})
+	for query, want := range map[string]float64{"hotel forecast": 1, "book flights": 0} {
+		got := x.Resolve(Query{Text: query})
+		if len(got) == 0 || math.Abs(got[0].Evidence.Cosine-want) > 1e-6 {
+			t.Errorf("%q: %s, cosine %f, want %f", query, skills(got), got[0].Evidence.Cosine, want)
+		}
+	}
+	if own := index(town()).Resolve(Query{Text: "book flights"}); own[0].Evidence.Cosine < .3 {
+		t.Errorf("with the built-in table the cosine is %f", own[0].Evidence.Cosine)
+	}
+}
+
 func TestTypingErrorsAreForgiven(t *testing.T) {
 	x := index(town())
 	for query, want := range map[string]string{

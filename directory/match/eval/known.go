@@ -27,24 +27,6 @@ var rows = []row{
 	{"livemcpbench", "livemcpbench", nil, 34.3, 36.6},
 }
 
-// report prints figures beside their bars and counts those below.
-type report struct {
-	w     *tabwriter.Writer
-	below int
-}
-
-func (r *report) line(what string, got, bar float64) {
-	verdict := "ok"
-	if got < bar {
-		verdict = "BELOW"
-		r.below++
-	}
-	fmt.Fprintf(r.w, "%s\t%.2f\t%.2f\t%s\n", what, got, bar, verdict)
-}
-
-// note prints a figure that has no bar.
-func (r *report) note(what string, got float64) { fmt.Fprintf(r.w, "%s\t%.2f\t\t\n", what, got) }
-
 // known measures the public sets, which the built-in table knows, and says how many figures are below their bars.
 func known(w io.Writer, tokens *table.Table, dir string) (below int, err error) {
 	sets := map[string]*toolset.Set{}
