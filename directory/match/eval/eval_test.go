@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,12 +58,11 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
-	ctx := context.Background()
 	for name, o := range map[string]options{
 		"nothing": {}, "both": {set: "x", data: "y"}, "a set's without training": {set: "x", loo: true}, "another table, trained": {data: "x", loo: true, table: "y"},
 		"no folder": {data: "/does/not/exist"}, "no folder to learn from": {data: "/does/not/exist", loo: true},
 	} {
-		err := run(ctx, o, nil)
+		err := run(o, nil)
 		if err == nil || status(err) != 2 || !strings.Contains(err.Error(), "github.com/HowieHwong/MetaTool") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -15,14 +15,12 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"strings"
 
 	"agentgw/directory/match/table"
@@ -44,16 +42,14 @@ func main() {
 	flag.StringVar(&o.cache, "cache", ".cache", "with -loo: folder of the word vectors")
 	flag.StringVar(&o.table, "table", "", "token table to measure with (default the one that is shipped)")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, o, flag.Args()); err != nil {
+	if err := run(o, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "eval:", err)
 		os.Exit(status(err))
 	}
 }
 
 // run does what the options ask for.
-func run(ctx context.Context, o options, rest []string) error {
+func run(o options, rest []string) error {
 	if len(rest) > 0 || (o.set == "") == (o.data == "") || o.loo && (o.data == "" || o.table != "") {
 		return fmt.Errorf("give -set DIR or -data DIR; %s", toolset.WhereFrom)
 	}
@@ -77,7 +73,7 @@ func run(ctx context.Context, o options, rest []string) error {
 		if err = toolset.Present(o.data); err != nil { // before 118 MB are fetched for nothing
 			break
 		}
-		if words, err = glove.Load(ctx, o.cache); err == nil {
+		if words, err = glove.Load(o.cache); err == nil {
 			below, err = unknown(os.Stdout, words, o.data)
 		}
 	default:

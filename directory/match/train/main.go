@@ -11,13 +11,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -40,9 +38,7 @@ func main() {
 	flag.StringVar(&o.cache, "cache", ".cache", "folder of the word vectors")
 	flag.Uint64Var(&o.seed, "seed", 0, "of the order of the pairs")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, o); err != nil {
+	if err := run(o); err != nil {
 		if errors.Is(err, fs.ErrNotExist) || o.data == "" {
 			err = fmt.Errorf("%w; %s", err, toolset.WhereFrom)
 		}
@@ -51,7 +47,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, o options) error {
+func run(o options) error {
 	if o.data == "" || o.out == "" || flag.NArg() > 0 {
 		return errors.New("give -data DIR and -out FILE")
 	}
@@ -59,7 +55,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	words, err := glove.Load(ctx, o.cache)
+	words, err := glove.Load(o.cache)
 	if err != nil {
 		return err
 	}

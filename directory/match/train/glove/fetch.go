@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"time"
@@ -28,9 +29,11 @@ const fetchTime = 15 * time.Minute // at most; npm itself gives up on a dead net
 // They have the pinned sum. The error says what is missing and what helps.
 func Fetch(ctx context.Context, folder string) (string, error) { return vectors.fetch(ctx, folder) }
 
-// Load fetches, reads and normalises them.
-func Load(ctx context.Context, folder string) (*Words, error) {
+// Load fetches, reads and normalises them. An interrupt while npm runs ends it and leaves nothing half fetched.
+func Load(folder string) (*Words, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	path, err := Fetch(ctx, folder)
+	stop()
 	if err != nil {
 		return nil, fmt.Errorf("word vectors: %w", err)
 	}
@@ -72,7 +75,9 @@ func (s source) fetch(ctx context.Context, folder string) (string, error) {
 			s.name, s.version, err, s.file(), s.sha256, path)
 	}
 	brought := filepath.Join(beside, s.file())
-	if err := s.check(brought); err != nil {
+	if err := s.check(brought); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("npm ended well and brought no %s", s.file())
+	} else if err != nil {
 		return "", fmt.Errorf("what npm brought: %w", err)
 	}
 	return path, os.Rename(brought, path)

