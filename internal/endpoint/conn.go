@@ -387,6 +387,8 @@ func explainTransport(doing string, err error) error {
 		return endedError{frame.Errorf(frame.TrustDenied, "%s: the other side refused our certificate: does it know us (a policy row, an entry), and is the certificate valid? (%w)", doing, err)}
 	case errors.As(err, &tr) && tr.ErrorCode.IsCryptoError():
 		return frame.Errorf(frame.TrustDenied, "%s: handshake refused: %w", doing, err)
+	case errors.As(err, &tr) && tr.ErrorCode == quic.CryptoBufferExceeded:
+		return endedError{frame.Errorf(frame.TrustDenied, "%s: a certificate chain is larger than a handshake carries: leaf and issuing CA alone, 4 KiB at most (%w)", doing, err)}
 	case errors.As(err, &tr) && tr.ErrorCode == quic.ConnectionRefused:
 		return endedError{frame.Errorf(frame.Overloaded, "%s: the peer refuses connections now", doing)}
 	case errors.As(err, &tr):
