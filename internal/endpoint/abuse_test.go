@@ -61,3 +61,42 @@ func TestCase52OversizeChains(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// Streams that are opened and say nothing hold their places for the time of one frame, and not longer.
+func TestCase51SlowLorisStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for a frame's deadline")
+	}
+	t.Parallel()
+	p := newPair(t, endpoint.Config{}, echo)
+	c := p.mustDial(t)
+	const places = 256
+	began := time.Now()
+	for i := range places {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		_, err := c.Open(ctx, frame.StreamRequest)
+		cancel()
+		if err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := c.Open(ctx, frame.StreamRequest); err == nil {
+		t.Error("one stream too many has a place")
+	}
+	if got, err := ask(t, p.mustDial(t), "another connection"); err != nil || got != "another connection" {
+		t.Errorf("%q, %v", got, err)
+	}
+	for {
+		if _, err := ask(t, c, "after them"); err == nil {
+			break
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("their places are never free again")
+		}
+	}
+	if took := time.Since(began); took < 4*time.Second {
+		t.Errorf("they were free after %v: did they ever hold a place?", took)
+	}
+}
