@@ -168,6 +168,7 @@ type Response struct {
 	Results      [][]byte   `cbor:"3,keyasint,omitempty"` // signed [Result]s, best first
 	Reasons      []Reason   `cbor:"4,keyasint,omitempty"`
 	Route        []string   `cbor:"5,keyasint,omitempty"` // gateways from the answering one back to the asker's
+	NegTTLMS     uint64     `cbor:"6,keyasint,omitempty"` // how long a definitive NOT_FOUND may be remembered
 	RetryAfterMS uint64     `cbor:"7,keyasint,omitempty"`
 	Definitive   bool       `cbor:"8,keyasint,omitempty"`
 	ElapsedMS    uint64     `cbor:"9,keyasint,omitempty"`

@@ -2,6 +2,8 @@ package peering
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -28,7 +30,12 @@ const maxHops = 7
 type routes struct {
 	snapshot *replica.Snapshot
 	origins  digest.Origins
+	content  uint64 // sum over the entries of others: the same entries have the same
+	version  uint64 // +1 whenever content is another one
 }
+
+// Version implements relay.Network.
+func (p *Peering) Version() uint64 { return p.routes.Load().version }
 
 func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 	boot := wire.ID16{}
@@ -100,6 +107,14 @@ func (p *Peering) refresh(s *replica.Snapshot) {
 	for _, e := range s.Entries {
 		if !e.Own {
 			r.origins.Add(digest.Origin{Gateway: e.Origin, Domain: e.Domain, Via: e.Via, Distance: len(e.Path), Stale: e.Stale}, e.Item)
+			h := fnv.New64a()
+			fmt.Fprintf(h, "%s %x %d %x %s %t", e.Origin, e.Item.Key, e.Item.OSeq, e.Item.CHash, e.Via, e.Stale)
+			r.content += h.Sum64()
+		}
+	}
+	if was := p.routes.Load(); was != nil { // this goroutine alone stores
+		if r.version = was.version; r.content != was.content {
+			r.version++
 		}
 	}
 	p.routes.Store(r)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"agentgw/a2a/token"
@@ -17,6 +19,23 @@ import (
 type branch struct {
 	hop     Hop
 	breadth uint8
+}
+
+// spares are the neighbours beyond a request's breadth, the best first: where one that was asked fails, the next takes its share.
+type spares struct {
+	mu   sync.Mutex // guards hops
+	hops []Hop
+}
+
+func (s *spares) next() (Hop, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.hops) == 0 {
+		return Hop{}, false
+	}
+	h := s.hops[0]
+	s.hops = s.hops[1:]
+	return h, true
 }
 
 // verdict is what one branch came to.
@@ -38,7 +57,7 @@ type scored struct {
 
 // forward hands the request on and merges what comes back into out. won says that out holds an own match already.
 func (r *Relay) forward(ctx context.Context, j *job, out *semreq.Response, won bool) {
-	branches, left := r.choose(j, out)
+	branches, spare, left := r.choose(j, out)
 	if len(branches) == 0 {
 		out.Definitive = !left
 		return
@@ -53,27 +72,28 @@ func (r *Relay) forward(ctx context.Context, j *job, out *semreq.Response, won b
 	r.Forwarded.Add(1)
 	var got []verdict
 	if j.parallel() {
-		got = r.askAll(ctx, j, branches, won)
+		got = r.askAll(ctx, j, branches, spare, won)
 	} else {
-		got = r.askInTurn(ctx, j, branches)
+		got = r.askInTurn(ctx, j, branches, spare)
 	}
 	r.merge(j, out, got, left)
 }
 
 // choose picks the neighbours to ask. left says that one was left out which might have known: then NOT_FOUND is not final.
-func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, left bool) {
+func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spares, left bool) {
 	switch {
 	case j.req.Flags&(semreq.FlagNoForward|semreq.FlagLocalDomain) != 0:
-		return nil, true
+		return nil, nil, true
 	case j.req.HopLimit == 0:
 		out.AddReason(r.cfg.Gateway, frame.HopLimit)
 		out.Status = worse(out.Status, frame.HopLimit)
-		return nil, true
+		return nil, nil, true
 	case time.Until(j.deadline) < minForward:
 		out.Status = frame.Deadline
-		return nil, true
+		return nil, nil, true
 	}
 	var hops, upstream []Hop
+	now, version := time.Now(), r.cfg.Network.Version()
 	for _, h := range r.cfg.Network.Candidates(j.query) {
 		switch {
 		case h.Gateway() == j.from, slices.Contains(j.req.Via, h.Gateway()):
@@ -82,7 +102,10 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, left bool) 
 			left = true
 		case !policy.Covers(policy.Intersect(j.scope, h.MayQuery()), []string{policy.ScopeDiscover}):
 			left = true
-		case h.Away: // that it cannot be asked now is an answer, not "not found"; it takes nothing from those that can
+		case r.nothing.has(j, h.Gateway(), version, now): // it has said so a moment ago
+			out.AddReason(h.Gateway(), frame.NotFound)
+		case h.Away, !r.health.ready(question{h.Gateway(), string(j.req.QHash)}, j.req.Attempt, now):
+			// That it cannot be asked now is an answer, not "not found"; it takes nothing from those that can.
 			left = true
 			out.AddReason(h.Gateway(), frame.UpstreamFailed)
 			out.Status = worse(out.Status, frame.UpstreamFailed)
@@ -97,7 +120,7 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, left bool) 
 	for i, s := range shares {
 		list = append(list, branch{hop: hops[i], breadth: s})
 	}
-	return list, left || len(shares) < len(hops)
+	return list, &spares{hops: hops[len(shares):]}, left || len(shares) < len(hops)
 }
 
 // transits says that a neighbour may be passed through although its own domain may not answer: an allow list names who
@@ -155,19 +178,50 @@ func (r *Relay) next(j *job, b branch, budget time.Duration) *semreq.Request {
 	return &n
 }
 
-func (r *Relay) ask(ctx context.Context, j *job, b branch, budget time.Duration) verdict {
+// ask has a branch's neighbour answer within the budget. Where one fails, the next spare one takes its place for what is left.
+func (r *Relay) ask(ctx context.Context, j *job, b branch, spare *spares, budget time.Duration) verdict {
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	resp, err := b.hop.Ask(ctx, r.next(j, b, budget))
-	v := verdict{hop: b.hop, resp: resp, err: err}
-	if err == nil {
-		v.best, v.why = r.rate(ctx, j, b.hop, resp)
+	end := time.Now().Add(budget)
+	for {
+		v := r.askOne(ctx, j, b, time.Until(end))
+		if v.err == nil || ctx.Err() != nil || time.Until(end) < minForward {
+			return v
+		}
+		hop, more := spare.next()
+		if !more {
+			return v
+		}
+		r.log.Info("neighbour did not answer, the next one is asked", "neighbour", b.hop.Gateway(), "next", hop.Gateway(), "err", v.err)
+		b.hop = hop
 	}
+}
+
+func (r *Relay) askOne(ctx context.Context, j *job, b branch, budget time.Duration) verdict {
+	v := verdict{hop: b.hop}
+	q := question{b.hop.Gateway(), string(j.req.QHash)}
+	if !r.health.enter(q, time.Now()) {
+		v.err = frame.Errorf(frame.UpstreamFailed, "%s has failed again and again: another request tries it now", q.gateway)
+		return v
+	}
+	version := r.cfg.Network.Version()
+	v.resp, v.err = b.hop.Ask(ctx, r.next(j, b, budget))
+	how := answered
+	switch {
+	case v.err == nil:
+		r.nothing.note(j, q.gateway, v.resp, version, time.Now())
+		v.best, v.why = r.rate(ctx, j, b.hop, v.resp)
+	case errors.Is(ctx.Err(), context.Canceled): // somebody else has won, or the asker has gone
+		how = abandoned
+	default:
+		how = failed
+	}
+	r.health.left(q, how, time.Now())
 	return v
 }
 
 // askInTurn asks one neighbour after the other; a branch gets half of what is left while others wait behind it.
-func (r *Relay) askInTurn(ctx context.Context, j *job, branches []branch) (got []verdict) {
+func (r *Relay) askInTurn(ctx context.Context, j *job, branches []branch, spare *spares) (got []verdict) {
 	for i, b := range branches {
 		budget := time.Until(j.deadline)
 		if i < len(branches)-1 {
@@ -176,7 +230,7 @@ func (r *Relay) askInTurn(ctx context.Context, j *job, branches []branch) (got [
 		if budget < minForward || ctx.Err() != nil {
 			return append(got, verdict{hop: b.hop, err: frame.Errorf(frame.Deadline, "no time left for this neighbour")})
 		}
-		v := r.ask(ctx, j, b, budget)
+		v := r.ask(ctx, j, b, spare, budget)
 		got = append(got, v)
 		if r.wins(j, v) {
 			return got
@@ -187,12 +241,12 @@ func (r *Relay) askInTurn(ctx context.Context, j *job, branches []branch) (got [
 
 // askAll asks every neighbour at once. After the first branch has won, the others have a moment more; then they are
 // cancelled.
-func (r *Relay) askAll(ctx context.Context, j *job, branches []branch, won bool) (got []verdict) {
+func (r *Relay) askAll(ctx context.Context, j *job, branches []branch, spare *spares, won bool) (got []verdict) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan verdict, len(branches))
 	for _, b := range branches {
-		go func() { answers <- r.ask(ctx, j, b, time.Until(j.deadline)) }()
+		go func() { answers <- r.ask(ctx, j, b, spare, time.Until(j.deadline)) }()
 	}
 	var grace <-chan time.Time
 	for range branches {

@@ -90,6 +90,8 @@ type Network interface {
 	// Refresh asks the neighbours for a domain's newer bundle, after a signature under a key that is not known here. It says
 	// whether one has come; it takes up to half a second.
 	Refresh(ctx context.Context, domain string) bool
+	// Version changes whenever an accepted digest of another gateway does.
+	Version() uint64
 	// Penalise counts a result or a request against the neighbour that sent it.
 	Penalise(gateway, why string)
 }
@@ -138,6 +140,8 @@ type Relay struct {
 	agents   *limiters
 	peers    *limiters
 	domains  *limiters
+	health   *health
+	nothing  *negatives
 	running  atomic.Int64
 	draining atomic.Bool
 
@@ -165,6 +169,7 @@ func New(cfg Config) *Relay {
 		agents:  newLimiters(rate.Limit(cfg.AgentRate)),
 		peers:   newLimiters(rate.Limit(cfg.PeerRate)),
 		domains: newLimiters(rate.Limit(cfg.PeerRate)),
+		health:  newHealth(), nothing: newNegatives(),
 	}
 }
 
@@ -299,7 +304,9 @@ func (r *Relay) resolve(ctx context.Context, j *job, work func(context.Context, 
 	case ctx.Err() != nil:
 		out.Status = frame.Deadline
 	}
-	out.Definitive = out.Definitive && out.Status == frame.NotFound
+	if out.Definitive = out.Definitive && out.Status == frame.NotFound; out.Definitive {
+		out.NegTTLMS = uint64(tellNegative.Milliseconds())
+	}
 	out.ElapsedMS = uint64(time.Since(j.start).Milliseconds())
 	r.log.Debug("semantic request", "req", j.req.ReqID, "from", j.from, "status", out.Status.String(),
 		"results", len(out.Results), "elapsed_ms", out.ElapsedMS)

@@ -80,7 +80,7 @@ func TestNotFoundIsDefinitive(t *testing.T) {
 		t.Errorf("everybody asked: %v definitive %v", out.Status, out.Definitive)
 	}
 	req := request(t, a, false)
-	req.HopLimit = 1
+	req.HopLimit, req.Flags = 1, semreq.FlagNoCache
 	if out := g.FromAgent(t.Context(), a, req); out.Status != frame.NotFound || out.Definitive {
 		t.Errorf("hop limit 1: %v definitive %v", out.Status, out.Definitive)
 	}

@@ -50,6 +50,9 @@ type simGateway struct {
 	refresh    func(domain string) bool
 	domainOf   func(id string) string // in place of trust's
 
+	version atomic.Uint64 // of the digests that it holds
+	fails   bool          // it takes requests and answers none
+
 	mu        sync.Mutex
 	penalties []string
 	cancelled int
@@ -150,6 +153,8 @@ func (g *simGateway) Refresh(_ context.Context, domain string) bool {
 	return g.refresh != nil && g.refresh(domain)
 }
 
+func (g *simGateway) Version() uint64 { return g.version.Load() }
+
 func (g *simGateway) Penalise(gw, why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -186,6 +191,9 @@ func (l simLink) Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, 
 		return nil, frame.Errorf(frame.Deadline, "the neighbour is silent: %w", ctx.Err())
 	}
 	l.to.asked++
+	if l.to.fails {
+		return nil, frame.Errorf(frame.UpstreamFailed, "the neighbour has gone")
+	}
 	if above, ok := ctx.Value(forwarded{}).(*atomic.Int32); ok {
 		above.Add(1)
 	}
