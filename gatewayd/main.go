@@ -216,7 +216,7 @@ func digestsCmd(o *options) *cobra.Command {
 func resolveCmd(o *options) *cobra.Command {
 	var in semreq.Ask
 	var budget time.Duration
-	var explain bool
+	var explain, trace bool
 	var as, filter string
 	cmd := &cobra.Command{
 		Use: "resolve TEXT", Short: "resolve a semantic request in the gateway's own name", Args: daemon.Args(cobra.ArbitraryArgs),
@@ -231,6 +231,9 @@ func resolveCmd(o *options) *cobra.Command {
 			}
 			if explain {
 				return o.explainMatch(cmd, c, admin.MatchRequest{Ask: in, Domain: as})
+			}
+			if trace {
+				return o.traceRequest(cmd, c, in)
 			}
 			var a semreq.Outcome
 			if err := c.Call(cmd.Context(), "/v1/resolve", in, &a); err != nil {
@@ -258,6 +261,7 @@ func resolveCmd(o *options) *cobra.Command {
 	f.StringSliceVar(&in.Query.Tags, "tag", nil, "tags that a skill must have")
 	f.StringVar(&filter, "filter", "", "ADP filter expression, JSON")
 	f.BoolVar(&explain, "explain", false, "show how this gateway's own directory answers: candidates, evidence, and what was held back and why")
+	f.BoolVar(&trace, "trace", false, "ask one hop further each time until something is found: what each distance answers, why, and in what time")
 	f.StringVar(&as, "as", "", "with --explain: as if the request came from this domain")
 	f.Uint16Var(&in.Constraints.MinScore, "min-score", 0, "least score, per ten thousand (default: the gateway's bar)")
 	return cmd

@@ -15,6 +15,8 @@ type Ask struct {
 	Breadth     uint8       `json:"breadth,omitempty"`
 	Parallel    bool        `json:"parallel,omitempty"`
 	LocalOnly   bool        `json:"local_only,omitempty"` // ask the own gateway only
+	NoCache     bool        `json:"no_cache,omitempty"`   // ask also who has said a moment ago that it found nothing
+	Hops        *uint8      `json:"hops,omitempty"`       // gateways behind the own one; absent: 6
 	BudgetMS    uint64      `json:"budget_ms,omitempty"`
 	Constraints Constraints `json:"constraints,omitzero"`
 }
@@ -42,6 +44,12 @@ func (a Ask) Request() (*Request, error) {
 	if a.LocalOnly {
 		r.Flags |= FlagNoForward
 	}
+	if a.NoCache {
+		r.Flags |= FlagNoCache
+	}
+	if a.Hops != nil {
+		r.HopLimit = *a.Hops
+	}
 	if !a.Constraints.Empty() {
 		if r.Constraints, err = frame.Marshal(a.Constraints); err != nil {
 			return nil, err
@@ -63,13 +71,14 @@ func or[T comparable](v, def T) T {
 
 // Outcome is a response as people and programs read it, in JSON.
 type Outcome struct {
-	Status    string   `json:"status"` // the code's name
-	Code      string   `json:"code"`   // two hexadecimal digits
-	Results   []Found  `json:"results"`
-	Route     []string `json:"route,omitempty"` // gateways, the resolving one first
-	Hops      int      `json:"hops"`
-	Reasons   []Why    `json:"reasons,omitempty"`
-	ElapsedMS float64  `json:"elapsed_ms"`
+	Status     string   `json:"status"` // the code's name
+	Code       string   `json:"code"`   // two hexadecimal digits
+	Results    []Found  `json:"results"`
+	Route      []string `json:"route,omitempty"` // gateways, the resolving one first
+	Hops       int      `json:"hops"`
+	Reasons    []Why    `json:"reasons,omitempty"`
+	ElapsedMS  float64  `json:"elapsed_ms"`
+	Definitive bool     `json:"definitive,omitempty"` // nothing was found, and nobody that might know was left out
 }
 
 // Found is one capability found.
@@ -93,7 +102,7 @@ type Why struct {
 func (r *Response) Outcome(elapsed time.Duration, domainOf func(aic string) string) (*Outcome, error) {
 	out := &Outcome{
 		Status: r.Status.String(), Code: r.Status.Hex(), Results: []Found{}, Route: r.Route, Hops: max(0, len(r.Route)-1),
-		ElapsedMS: float64(elapsed.Microseconds()) / 1000,
+		ElapsedMS: float64(elapsed.Microseconds()) / 1000, Definitive: r.Definitive,
 	}
 	for _, signed := range r.Results {
 		res, err := PeekResult(signed)
