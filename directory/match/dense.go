@@ -9,19 +9,11 @@ import (
 
 // Field weights of the embedding; they are the token table's, not BM25F's.
 const (
-	denseName       = 2
-	denseText       = 1 // description, tags, classes
-	denseRest       = .3
-	maxDenseChars   = 1500 // code points of a field
-	denseCandidates = 2000 // above denseAll documents the dense part runs over so many of the text part's best only
-	denseAll        = 100_000
+	denseName     = 2
+	denseText     = 1 // description, tags, classes
+	denseRest     = .3
+	maxDenseChars = 1500 // code points of a field
 )
-
-// vector is a text's embedding in bytes, with what brings its length to 1.
-type vector struct {
-	v     []int8
-	scale float32 // 1/length; 0 for a text without known stems
-}
 
 // quantise turns a vector of length 1, or a zero one, into bytes appended to b.
 func quantise(b []int8, v []float32) ([]int8, float32) {
@@ -41,22 +33,13 @@ func quantise(b []int8, v []float32) ([]int8, float32) {
 	return b, float32(1 / math.Sqrt(length))
 }
 
-// dot is the sum of products of two byte vectors of one length.
+// dot is the sum of products of two byte vectors of one length. [vector.dot] is the fast one, for vectors that are kept.
 func dot(x, y []int8) int32 {
-	y = y[:len(x)]
-	var a, b, c, d int32
-	i := 0
-	for ; i+4 <= len(x); i += 4 {
-		p, q := x[i:i+4:i+4], y[i:i+4:i+4]
-		a += int32(p[0]) * int32(q[0])
-		b += int32(p[1]) * int32(q[1])
-		c += int32(p[2]) * int32(q[2])
-		d += int32(p[3]) * int32(q[3])
+	sum := int32(0)
+	for i, v := range x {
+		sum += int32(v) * int32(y[i])
 	}
-	for ; i < len(x); i++ {
-		a += int32(x[i]) * int32(y[i])
-	}
-	return a + b + c + d
+	return sum
 }
 
 // embedCapability is the embedding of a capability by the built-in table.
@@ -105,8 +88,7 @@ func embedQuery(terms []string) vector {
 			bag = append(bag, table.Weighted{Stem: t, TF: tf})
 		}
 	}
-	v, scale := quantise(nil, table.Builtin.Embed(bag))
-	return vector{v, scale}
+	return newVector(table.Builtin.Embed(bag))
 }
 
 func firstChars(s string, n int) string {

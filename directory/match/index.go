@@ -13,6 +13,23 @@ import (
 type Index struct {
 	now       atomic.Pointer[view]
 	scratches [4]atomic.Pointer[scratch] // not in use by a reader
+
+	few bool // a test's: denseAll and denseBest are small
+}
+
+// Above denseAll capabilities the dense part runs over the denseBest best of the text part alone (MATCHING, section 2).
+func (x *Index) denseAll() int {
+	if x.few {
+		return 1_000
+	}
+	return 100_000
+}
+
+func (x *Index) denseBest() int {
+	if x.few {
+		return 100
+	}
+	return 2_000
 }
 
 // view is one state of the index.
@@ -23,6 +40,7 @@ type view struct {
 	live    int
 	length  int64
 	bigrams int64
+	norms   atomic.Pointer[norms] // made when they are needed
 }
 
 func (x *Index) view() *view {

@@ -40,23 +40,27 @@ type posting struct {
 }
 
 type document struct {
-	cap     directory.Capability
-	tags    []string // normalised
-	length  int      // of all fields, in tenths
-	bigrams int
+	cap  directory.Capability
+	tags []string // normalised
+}
+
+// size is how long a document is.
+type size struct {
+	length  int32 // of all fields, in tenths
+	bigrams int32
 }
 
 // segment is an immutable part of the index. Postings are in the order of documents.
 type segment struct {
 	docs   []document
+	sizes  []size // of each
 	terms  map[string][]posting
 	pairs  map[string][]posting // weight counts the pair
 	idents map[string][]uint32  // raw names and skill ids, lower case
 	under  map[string][]uint32  // documents of a class and of those below it
 	byAIC  map[string][]uint32
 	byCap  map[string]uint32
-	vecs   []int8    // embeddings, one behind the other
-	scales []float32 // of each
+	vecs   vectors // by the built-in table
 	grams  lazyGrams
 
 	// While it is built.
@@ -116,26 +120,24 @@ func distinct(list []string) []string {
 // add appends one capability; it is called only while the segment is built.
 func (s *segment) add(c directory.Capability) {
 	id := uint32(len(s.docs))
-	d := document{cap: c, tags: normaliseTags(c.Tags)}
+	var length, bigrams int
 	read := func(list []string, weight int, field uint8) {
 		for _, t := range list {
 			s.count(id, t, weight, field)
 		}
-		d.length += weight * len(list)
+		length += weight * len(list)
 		if field&pairFields != 0 {
 			for i := 1; i < len(list); i++ {
 				s.countPair(id, list[i-1], list[i])
-				d.bigrams++
+				bigrams++
 			}
 		}
 	}
 	eachField(&c, read)
 	s.agent.of(&c, read)
-	d.length, d.bigrams = max(d.length, 1), max(d.bigrams, 1) // one dummy, so that no length is 0
-	s.docs = append(s.docs, d)
-	var scale float32
-	s.vecs, scale = quantise(s.vecs, embedCapability(&c))
-	s.scales = append(s.scales, scale)
+	s.docs = append(s.docs, document{cap: c, tags: normaliseTags(c.Tags)})
+	s.sizes = append(s.sizes, size{int32(max(length, 1)), int32(max(bigrams, 1))}) // one dummy, so that no length is 0
+	s.vecs.add(embedCapability(&c))
 	s.index(id)
 }
 
@@ -190,12 +192,6 @@ func (s *segment) index(id uint32) {
 	s.byCap[c.CapID] = id
 }
 
-// vec is a document's embedding.
-func (s *segment) vec(id uint32) []int8 {
-	dim := len(s.vecs) / len(s.docs)
-	return s.vecs[int(id)*dim : (int(id)+1)*dim]
-}
-
 // part is a segment as one view sees it: some of its documents are gone. Parts are immutable; a removal makes a new one.
 type part struct {
 	*segment
@@ -208,9 +204,9 @@ type part struct {
 
 func newPart(s *segment) *part {
 	p := &part{segment: s, live: len(s.docs), liveAICs: len(s.byAIC)}
-	for i := range s.docs {
-		p.length += int64(s.docs[i].length)
-		p.bigrams += int64(s.docs[i].bigrams)
+	for _, d := range s.sizes {
+		p.length += int64(d.length)
+		p.bigrams += int64(d.bigrams)
 	}
 	return p
 }
@@ -247,8 +243,8 @@ func (p *part) clone() *part {
 func (p *part) kill(ids []uint32) {
 	for _, id := range ids {
 		p.dead[id/64] |= 1 << (id % 64)
-		p.length -= int64(p.docs[id].length)
-		p.bigrams -= int64(p.docs[id].bigrams)
+		p.length -= int64(p.sizes[id].length)
+		p.bigrams -= int64(p.sizes[id].bigrams)
 	}
 	p.live -= len(ids)
 	p.liveAICs--
@@ -282,8 +278,8 @@ func merge(parts ...*part) *segment {
 			if !p.isDead(uint32(id)) {
 				moved[id] = uint32(len(s.docs))
 				s.docs = append(s.docs, p.docs[id])
-				s.vecs = append(s.vecs, p.vec(uint32(id))...)
-				s.scales = append(s.scales, p.scales[id])
+				s.sizes = append(s.sizes, p.sizes[id])
+				s.vecs.addFrom(&p.vecs, uint32(id))
 				s.index(moved[id])
 			}
 		}

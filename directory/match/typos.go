@@ -143,17 +143,14 @@ type meant struct{ word, term string }
 // scoreTypos adds what the words that nobody knows may have meant.
 func (r *ranking) scoreTypos() {
 	for _, t := range r.unknown {
-		if r.frequency(func(p *part) []posting { return p.terms[t.text] }) > 0 {
+		if i := slices.IndexFunc(r.found, func(f located) bool { return f.text == t.text }); r.found[i].df > 0 {
 			continue
 		}
 		for _, c := range r.corrections(t.text) {
 			r.meant = append(r.meant, meant{t.text, c.meant})
-			idf := r.termIDF(c.meant) * typoShare * c.dice
-			for i, p := range r.parts {
-				for _, e := range p.terms[c.meant] {
-					r.lex[r.first[i]+int(e.doc)] += r.termScore(idf, t, e, &p.docs[e.doc])
-				}
-			}
+			l := r.locate(queryTerm{text: c.meant, count: t.count}, termsOf)
+			l.idf = l.idf * typoShare * c.dice
+			r.scoreTerm(&r.words, &l)
 		}
 	}
 }

@@ -1,0 +1,202 @@
+package match
+
+// comparison is what a request's embeddings, the whole one's first and then those of its steps, are to the documents.
+type comparison struct {
+	r       *ranking
+	probes  []*vector
+	spreads []spread    // of each probe
+	all     [][]float32 // of each probe, by document; nil where only the candidates are compared
+}
+
+// compareEmbeddings compares the request with the documents and lists the candidates: in a directory of up to denseAll capabilities all
+// that share a term with it or are alike enough, in a larger one the best of the text part alone.
+func (r *ranking) compareEmbeddings() *comparison {
+	c := &comparison{r: r, probes: []*vector{&r.embedding}}
+	for i := range r.steps {
+		c.probes = append(c.probes, &r.steps[i].embedding)
+	}
+	c.spreads = make([]spread, len(c.probes))
+	switch {
+	case r.live > r.denseAll && r.Without&Words == 0:
+		r.listBest()
+		c.compareListed()
+	default:
+		c.compareAll()
+		c.list()
+	}
+	return c
+}
+
+// scanned is how many documents are compared with all probes before the next ones: their vectors stay in the nearest cache meanwhile.
+const scanned = 128
+
+func (c *comparison) compareAll() {
+	r := c.r
+	if r.Without&Dense != 0 {
+		return
+	}
+	c.all = r.cosines(len(c.probes), r.docs)
+	for n, q := range c.probes {
+		if q.scale == 0 {
+			c.all[n] = nil
+		}
+	}
+	for i, p := range r.parts {
+		for from := 0; from < len(p.docs); from += scanned {
+			to := min(from+scanned, len(p.docs))
+			for n, q := range c.probes {
+				if c.all[n] == nil {
+					continue
+				}
+				out := c.all[n][r.first[i]+from : r.first[i]+to]
+				p.vecs.cosines(q, from, out)
+				c.count(n, p, uint32(from), out)
+			}
+		}
+	}
+}
+
+// count adds the living of some documents to a probe's spread.
+func (c *comparison) count(n int, p *part, from uint32, cos []float32) {
+	s := &c.spreads[n]
+	for i, v := range cos {
+		if p.dead == nil || !p.isDead(from+uint32(i)) {
+			s.add(float64(v) * cosUnits)
+		}
+	}
+}
+
+// list makes candidates of the living documents that have anything in common with the request, tags apart.
+func (c *comparison) list() {
+	r := c.r
+	if len(r.Caps) > 0 {
+		r.listNamed()
+		return
+	}
+	for _, at := range r.words.touched {
+		r.enlist(at)
+	}
+	for at := range r.filed {
+		if r.words.of[at] == 0 {
+			r.enlist(uint32(at))
+		}
+	}
+	least := float32(leastLike)
+	if r.Without&Words != 0 {
+		least = 0
+	}
+	if c.all == nil || c.all[0] == nil {
+		for at := 0; least == 0 && at < r.docs; at++ {
+			r.enlistUnfiled(at)
+		}
+		return
+	}
+	for at, v := range c.all[0] {
+		if v >= least && r.words.of[at] == 0 {
+			r.enlistUnfiled(at)
+		}
+	}
+}
+
+func (r *ranking) enlist(at uint32) {
+	if !r.isDead(at) {
+		r.scratch.list = append(r.scratch.list, candidate{at: at})
+	}
+}
+
+func (r *ranking) enlistUnfiled(at int) {
+	if _, filed := r.filed[at]; !filed {
+		r.enlist(uint32(at))
+	}
+}
+
+// listNamed makes candidates of the living documents that the request names.
+func (r *ranking) listNamed() {
+	for _, id := range distinct(r.Caps) {
+		for i, p := range r.parts {
+			if at, ok := p.byCap[id]; ok {
+				r.enlist(uint32(r.first[i]) + at)
+			}
+		}
+	}
+}
+
+// listBest makes candidates of the best denseBest documents by words and classes.
+func (r *ranking) listBest() {
+	if len(r.Caps) > 0 {
+		r.listNamed()
+		return
+	}
+	_, wordsDeviation := r.spreadOfAll(&r.words).meanAndDeviation()
+	_, fitDeviation := r.filedSpread.meanAndDeviation()
+	t := top{view: r.view, many: r.denseBest, kept: r.list}
+	offer := func(at uint32) {
+		if r.isDead(at) {
+			return
+		}
+		d := candidate{at: at, score: r.words.of[at] / wordsDeviation}
+		if fit := r.filed[int(at)]; fit > 0 {
+			d.score += fit / fitDeviation
+		}
+		t.offer(&d)
+	}
+	for _, at := range r.words.touched {
+		offer(at)
+	}
+	for at := range r.filed {
+		if r.words.of[at] == 0 {
+			offer(uint32(at))
+		}
+	}
+	r.list = t.kept
+}
+
+// compareListed compares the candidates alone.
+func (c *comparison) compareListed() {
+	if c.r.Without&Dense != 0 {
+		return
+	}
+	for n, q := range c.probes {
+		for i := range c.r.list {
+			if q.scale != 0 {
+				c.spreads[n].add(float64(c.cosine(n, c.r.list[i].at)) * cosUnits)
+			}
+		}
+	}
+}
+
+// cosine is how like a document is to a probe.
+func (c *comparison) cosine(n int, at uint32) float32 {
+	switch {
+	case c.probes[n].scale == 0 || c.r.Without&Dense != 0:
+		return 0
+	case c.all != nil:
+		return c.all[n][at]
+	}
+	i, id := c.r.place(at)
+	return c.r.parts[i].vecs.cosine(c.probes[n], id)
+}
+
+// words is the spread of the word scores over the documents whose embeddings were compared.
+func (c *comparison) words(s *sparse) spread {
+	if c.all != nil || c.r.live <= c.r.denseAll || c.r.Without&Words != 0 {
+		return c.r.spreadOfAll(s)
+	}
+	var out spread
+	for i := range c.r.list {
+		out.add(s.of[c.r.list[i].at])
+	}
+	return out
+}
+
+// spreadOfAll is the spread over all living documents, most of whose scores are 0.
+func (r *ranking) spreadOfAll(s *sparse) spread {
+	var out spread
+	for _, at := range s.touched {
+		if !r.isDead(at) {
+			out.add(s.of[at])
+		}
+	}
+	out.n = int64(r.live)
+	return out
+}
