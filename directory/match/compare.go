@@ -1,5 +1,7 @@
 package match
 
+import "slices"
+
 // comparison is what a request's embeddings, the whole one's first and then those of its steps, are to the documents.
 type comparison struct {
 	r       *ranking
@@ -73,8 +75,14 @@ func (c *comparison) list() {
 		r.listNamed()
 		return
 	}
-	for _, at := range r.words.touched {
-		r.enlist(at)
+	if r.list = slices.Grow(r.list, len(r.words.touched)); r.live == r.docs {
+		for _, at := range r.words.touched {
+			r.list = append(r.list, candidate{at: at})
+		}
+	} else {
+		for _, at := range r.words.touched {
+			r.enlist(at)
+		}
 	}
 	for at := range r.filed {
 		if r.words.of[at] == 0 {
@@ -153,22 +161,22 @@ func (r *ranking) listBest() {
 
 // compareListed compares the candidates alone.
 func (c *comparison) compareListed() {
-	if c.r.Without&Dense != 0 {
-		return
-	}
-	for n, q := range c.probes {
+	for n := range c.probes {
 		for i := range c.r.list {
-			if q.scale != 0 {
+			if c.compared(n) {
 				c.spreads[n].add(float64(c.cosine(n, c.r.list[i].at)) * cosUnits)
 			}
 		}
 	}
 }
 
-// cosine is how like a document is to a probe.
+// compared says whether a probe was compared with anything.
+func (c *comparison) compared(n int) bool { return c.probes[n].scale != 0 && c.r.Without&Dense == 0 }
+
+// cosine is how like a document is to a probe; 0 where nothing was compared.
 func (c *comparison) cosine(n int, at uint32) float32 {
 	switch {
-	case c.probes[n].scale == 0 || c.r.Without&Dense != 0:
+	case !c.compared(n):
 		return 0
 	case c.all != nil:
 		return c.all[n][at]
@@ -192,9 +200,15 @@ func (c *comparison) words(s *sparse) spread {
 // spreadOfAll is the spread over all living documents, most of whose scores are 0.
 func (r *ranking) spreadOfAll(s *sparse) spread {
 	var out spread
-	for _, at := range s.touched {
-		if !r.isDead(at) {
+	if r.live == r.docs {
+		for _, at := range s.touched {
 			out.add(s.of[at])
+		}
+	} else {
+		for _, at := range s.touched {
+			if !r.isDead(at) {
+				out.add(s.of[at])
+			}
 		}
 	}
 	out.n = int64(r.live)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,5 +96,72 @@ func TestAnswersStayAsTheyAre(t *testing.T) {
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")); diff != "" {
 		t.Errorf("answers (-kept +now):\n%s", diff)
+	}
+}
+
+// TestLargeDirectory: above denseAll capabilities only the best of the text part are compared by their embeddings, whatever order the
+// capabilities came in, and what one would find among all comes first all the same.
+func TestLargeDirectory(t *testing.T) {
+	caps := english(1500)
+	shuffled := slices.Clone(caps)
+	rand.New(rand.NewPCG(3, 3)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	all, few, other := index(caps), index(caps), new(Index)
+	few.few, other.few = true, true
+	for part := range slices.Chunk(shuffled, 97) {
+		for _, c := range part { // an agent's capabilities come and go together
+			own := slices.DeleteFunc(slices.Clone(caps), func(o directory.Capability) bool { return o.AIC != c.AIC })
+			other.Apply(Change{c.AIC, own})
+		}
+	}
+	for _, q := range []Query{
+		{Text: "medicine for a disease of the patient", Limit: 500, PerAIC: 9},
+		{Text: "Translate the letter into another language. Then pay the invoice; book a hotel", Limit: 500, PerAIC: 9},
+		{Text: "rain", Classes: []string{"geo/weather"}, Limit: 500, PerAIC: 9},
+	} {
+		got := few.Resolve(q)
+		if diff := cmp.Diff(got, other.Resolve(q)); diff != "" {
+			t.Errorf("%q: the order of arrival counts:\n%.600s", q.Text, diff)
+		}
+		if len(got) != few.denseBest() {
+			t.Errorf("%q: %d candidates, want %d", q.Text, len(got), few.denseBest())
+		}
+		if want := all.Resolve(q); got[0].CapID != want[0].CapID || got[0].Confidence != want[0].Confidence || got[0].Evidence.Cosine == 0 {
+			t.Errorf("%q: %s with %d first, among all %s with %d", q.Text, got[0].CapID, got[0].Confidence, want[0].CapID, want[0].Confidence)
+		}
+	}
+	named := caps[77]
+	got := few.Resolve(Query{Text: "rain", Caps: []string{named.CapID}})
+	if len(got) != 1 || got[0].Confidence != fullMyriad {
+		t.Errorf("a named capability of a large directory: %v", got)
+	}
+}
+
+// TestDotIsExact compares the product of eight components at a time with the plain one.
+func TestDotIsExact(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, dim := range []int{1, 7, 8, 100, 1536, maxVectorDim} {
+		for _, extreme := range []bool{false, true} {
+			x, y := make([]float32, dim), make([]float32, dim)
+			for i := range x {
+				x[i], y[i] = rng.Float32()-.5, rng.Float32()-.5
+				if extreme {
+					x[i], y[i] = -1, float32(i%2*2-1)
+				}
+			}
+			if extreme {
+				y[0], x[0] = -1, 1
+			}
+			var kept vectors
+			kept.add(x)
+			kept.add(y)
+			q := newVector(y)
+			plain, _ := quantise(nil, x)
+			if got, want := q.dot(kept.bytes[:room(dim)]), dot(q.v, plain); got != want {
+				t.Errorf("%d components: %d, want %d", dim, got, want)
+			}
+			if got := kept.cosine(&q, 1); got < .999 || got > 1.001 {
+				t.Errorf("%d components: a vector is %f like itself", dim, got)
+			}
+		}
 	}
 }

@@ -1,11 +1,6 @@
 package match
 
-import (
-	"slices"
-	"strings"
-
-	"agentgw/directory"
-)
+import "agentgw/directory"
 
 const (
 	stepShare = .25 // of what the best step of a request adds
@@ -68,10 +63,12 @@ func (r *ranking) scoreText() {
 		r.scoreTypos()
 	}
 	c := r.compareEmbeddings()
-	f := fuse(c.words(&r.words), c.spreads[0])
+	f, compared := fuse(c.words(&r.words), c.spreads[0]), c.compared(0)
 	for i := range r.list {
 		d := &r.list[i]
-		d.cos = c.cosine(0, d.at)
+		if compared {
+			d.cos = c.cosine(0, d.at)
+		}
 		d.score = f.of(r.words.of[d.at], d.cos)
 	}
 	if len(r.steps) == 0 {
@@ -128,9 +125,7 @@ func (d *doc) document() *document { return &d.part.docs[d.id] }
 
 // place is the part that has a document, and its number there.
 func (v *view) place(at uint32) (n int, id uint32) {
-	n, exact := slices.BinarySearch(v.first, int(at))
-	if !exact {
-		n--
+	for n = len(v.first) - 1; v.first[n] > int(at); n-- { // few, and the largest ones first
 	}
 	return n, at - uint32(v.first[n])
 }
@@ -138,6 +133,16 @@ func (v *view) place(at uint32) (n int, id uint32) {
 func (v *view) capID(at uint32) string {
 	n, id := v.place(at)
 	return v.parts[n].docs[id].cap.CapID
+}
+
+// before says whether a document's Capability Identifier comes before another's.
+func (v *view) before(x, y uint32) bool {
+	xn, xid := v.place(x)
+	yn, yid := v.place(y)
+	if xn == yn {
+		return v.parts[xn].order[xid] < v.parts[xn].order[yid]
+	}
+	return v.parts[xn].docs[xid].cap.CapID < v.parts[yn].docs[yid].cap.CapID
 }
 
 // isDead says whether a document of the view is gone.
@@ -154,5 +159,5 @@ func (v *view) better(x, y *candidate) bool {
 	if x.score != y.score {
 		return x.score > y.score
 	}
-	return strings.Compare(v.capID(x.at), v.capID(y.at)) < 0
+	return v.before(x.at, y.at)
 }

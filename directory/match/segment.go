@@ -53,7 +53,8 @@ type size struct {
 // segment is an immutable part of the index. Postings are in the order of documents.
 type segment struct {
 	docs   []document
-	sizes  []size // of each
+	sizes  []size   // of each
+	order  []uint32 // the place of each among all by Capability Identifier: ties are broken by it
 	terms  map[string][]posting
 	pairs  map[string][]posting // weight counts the pair
 	idents map[string][]uint32  // raw names and skill ids, lower case
@@ -203,12 +204,26 @@ type part struct {
 }
 
 func newPart(s *segment) *part {
+	s.putInOrder()
 	p := &part{segment: s, live: len(s.docs), liveAICs: len(s.byAIC)}
 	for _, d := range s.sizes {
 		p.length += int64(d.length)
 		p.bigrams += int64(d.bigrams)
 	}
 	return p
+}
+
+// putInOrder completes a segment.
+func (s *segment) putInOrder() {
+	byID := make([]uint32, len(s.docs))
+	for i := range byID {
+		byID[i] = uint32(i)
+	}
+	slices.SortFunc(byID, func(x, y uint32) int { return strings.Compare(s.docs[x].cap.CapID, s.docs[y].cap.CapID) })
+	s.order = make([]uint32, len(s.docs))
+	for place, id := range byID {
+		s.order[id] = uint32(place)
+	}
 }
 
 func (p *part) isDead(doc uint32) bool {

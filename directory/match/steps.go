@@ -1,6 +1,9 @@
 package match
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 // A request that asks for several things is cut into its steps: at the ends of sentences, at semicolons and lines, before a number
 // of a list, and at words that say that something comes after.
@@ -13,6 +16,9 @@ const (
 
 // steps are the terms of each step of a request; nil for a request of one step.
 func steps(text string) [][]string {
+	if !maySayMore(text) {
+		return nil
+	}
 	var out [][]string
 	for _, s := range stepEnd.Split(text, -1) {
 		terms := Terms(s)
@@ -28,4 +34,18 @@ func steps(text string) [][]string {
 		return nil
 	}
 	return out
+}
+
+// maySayMore spares most requests the search for the ends of steps: one of these is in each of them.
+func maySayMore(text string) bool {
+	if strings.ContainsAny(text, ".?!;)\n") || !ascii(text) {
+		return true
+	}
+	lower := strings.ToLower(text)
+	for _, word := range [...]string{"then", "after", "finally", "next", "lastly", "additionally", "furthermore"} {
+		if strings.Contains(lower, word) {
+			return true
+		}
+	}
+	return false
 }

@@ -9,7 +9,7 @@ func (r *ranking) take() []directory.Candidate {
 		t.walk(r.top(len(r.list)), 0)
 		return t.list
 	}
-	for many, seen := firstLook, 0; ; many *= 4 {
+	for many, seen := max(firstLook, 2*r.limit()), 0; ; many *= 4 {
 		best := r.top(many)
 		if t.walk(best[min(seen, len(best)):], tolerance) || len(best) < many {
 			return t.list
@@ -19,7 +19,7 @@ func (r *ranking) take() []directory.Candidate {
 }
 
 const (
-	firstLook = 128 // documents that are put in order at first
+	firstLook = 32  // documents that are put in order at first
 	tolerance = 512 // documents below the asked confidence in a row, after which no better one is expected
 )
 
@@ -85,7 +85,10 @@ func (t *taken) refused(d *doc, why string) {
 func (r *ranking) top(many int) []candidate {
 	t := top{view: r.view, many: many, kept: r.best[:0]}
 	for i := range r.list {
-		if d := &r.list[i]; r.After == nil || r.isAfter(d) {
+		d := &r.list[i]
+		switch {
+		case len(t.kept) == many && d.score < t.kept[0].score: // nearly all
+		case r.After == nil || r.isAfter(d):
 			t.offer(d)
 		}
 	}

@@ -117,7 +117,8 @@ type row struct {
 	bar         float64
 	blocks      int // of a full run
 	ours, floor op
-	wide        bool // on all cores: many at once; such rows come last
+	wide        bool   // on all cores: many at once; such rows come last
+	done        func() // after it: what it needs may go
 }
 
 // measureAll starts everything, runs the rows one after the other, and stops everything.
