@@ -109,7 +109,7 @@ func (r *ranking) confidence(d *doc) uint16 {
 			sum += r.pairFactor * r.foundPairs[i].bg
 		}
 	}
-	sum += r.nearly(&d.document().cap)
+	sum += r.nearlyIn(d)
 	cos := 0.
 	if r.embedding.scale > 0 {
 		cos = float64(d.part.vecs.cosine(&r.embedding, d.id))

@@ -76,6 +76,9 @@ func TestAnswersStayAsTheyAre(t *testing.T) {
 		{Text: "photo image video", After: &Place{Score: 3, CapID: "acps"}},
 		{Text: "photo image video", Without: Words},
 		{Text: "photo image video converts", Without: Dense},
+		{Text: "medicinne for a diseasee of the pattient fofomap"},
+		{Caps: []string{english(40)[38].CapID, english(40)[3].CapID}},
+		{Caps: []string{english(40)[38].CapID, english(40)[3].CapID, english(40)[20].CapID}, Classes: []string{"finance", "health"}},
 		{Text: "tram", Caps: []string{english(40)[31].CapID, english(40)[3].CapID}},
 	} {
 		fmt.Fprintf(&b, "%q %v %v %v %d\n", q.Text, q.Classes, q.Tags, len(q.Caps), q.Without)

@@ -39,6 +39,7 @@ type ranking struct {
 	norms                 *norms
 	found, foundPairs     []located // of the whole request
 	meant                 []meant
+	nearTerms             [][]nearTerm    // of each unknown word, once it was looked for
 	filed                 map[int]float64 // how well a document fits the classes asked for, where it does
 	filedSpread           spread
 }
@@ -96,8 +97,18 @@ func (r *ranking) scoreStep(n int, c *comparison) {
 	}
 }
 
-// listWithoutText makes a candidate of every document that fits a class, or of every one where none is asked for.
+// listWithoutText makes a candidate of every document that is named or fits a class, or of every one where none is asked for.
 func (r *ranking) listWithoutText() {
+	if len(r.Caps) > 0 {
+		r.listNamed()
+		for i := range r.list {
+			r.list[i].score = 1
+			if len(r.classes) > 0 {
+				r.list[i].score = r.filed[int(r.list[i].at)]
+			}
+		}
+		return
+	}
 	if len(r.classes) > 0 {
 		for at, fit := range r.filed {
 			r.list = append(r.list, candidate{at: uint32(at), score: fit})
