@@ -17,6 +17,11 @@ func (r *ranking) compareEmbeddings() *comparison {
 	for i := range r.steps {
 		c.probes = append(c.probes, &r.steps[i].embedding)
 	}
+	if r.dense && r.outside {
+		for i := range c.probes {
+			c.probes[i] = &r.Prepared.outside[i]
+		}
+	}
 	c.spreads = make([]spread, len(c.probes))
 	switch {
 	case r.live > r.denseAll && r.Without&Words == 0:
@@ -34,7 +39,7 @@ const scanned = 128
 
 func (c *comparison) compareAll() {
 	r := c.r
-	if r.Without&Dense != 0 {
+	if !r.dense {
 		return
 	}
 	c.all = r.cosines(len(c.probes), r.docs)
@@ -51,7 +56,11 @@ func (c *comparison) compareAll() {
 					continue
 				}
 				out := c.all[n][r.first[i]+from : r.first[i]+to]
-				p.vecs.cosines(q, from, out)
+				if r.outside {
+					p.outside.likeness(q, from, out)
+				} else {
+					p.vecs.cosines(q, from, out)
+				}
 				c.count(n, p, uint32(from), out)
 			}
 		}
@@ -62,7 +71,7 @@ func (c *comparison) compareAll() {
 func (c *comparison) count(n int, p *part, from uint32, cos []float32) {
 	s := &c.spreads[n]
 	for i, v := range cos {
-		if p.dead == nil || !p.isDead(from+uint32(i)) {
+		if (p.dead == nil || !p.isDead(from+uint32(i))) && v == v {
 			s.add(float64(v) * cosUnits)
 		}
 	}
@@ -89,10 +98,7 @@ func (c *comparison) list() {
 			r.enlist(uint32(at))
 		}
 	}
-	least := float32(leastLike)
-	if r.Without&Words != 0 {
-		least = 0
-	}
+	least := c.leastLike()
 	if c.all == nil || c.all[0] == nil {
 		for at := 0; least == 0 && at < r.docs; at++ {
 			r.enlistUnfiled(at)
@@ -104,6 +110,19 @@ func (c *comparison) list() {
 			r.enlistUnfiled(at)
 		}
 	}
+}
+
+// leastLike is the likeness from which a capability that shares no term with the request is a candidate at all. Of an outside embedder
+// nobody knows what its numbers say, so it is told by how they are spread.
+func (c *comparison) leastLike() float32 {
+	switch {
+	case c.r.Without&Words != 0:
+		return 0
+	case c.r.dense && c.r.outside:
+		mean, deviation := c.spreads[0].meanAndDeviation()
+		return float32((mean + farOut*deviation) / cosUnits)
+	}
+	return leastLike
 }
 
 func (r *ranking) enlist(at uint32) {
@@ -163,15 +182,15 @@ func (r *ranking) listBest() {
 func (c *comparison) compareListed() {
 	for n := range c.probes {
 		for i := range c.r.list {
-			if c.compared(n) {
-				c.spreads[n].add(float64(c.cosine(n, c.r.list[i].at)) * cosUnits)
+			if cos := c.cosine(n, c.r.list[i].at); c.compared(n) && cos == cos {
+				c.spreads[n].add(float64(cos) * cosUnits)
 			}
 		}
 	}
 }
 
 // compared says whether a probe was compared with anything.
-func (c *comparison) compared(n int) bool { return c.probes[n].scale != 0 && c.r.Without&Dense == 0 }
+func (c *comparison) compared(n int) bool { return c.probes[n].scale != 0 && c.r.dense }
 
 // cosine is how like a document is to a probe; 0 where nothing was compared.
 func (c *comparison) cosine(n int, at uint32) float32 {
@@ -182,7 +201,12 @@ func (c *comparison) cosine(n int, at uint32) float32 {
 		return c.all[n][at]
 	}
 	i, id := c.r.place(at)
-	return c.r.parts[i].vecs.cosine(c.probes[n], id)
+	if !c.r.outside {
+		return c.r.parts[i].vecs.cosine(c.probes[n], id)
+	}
+	var one [1]float32
+	c.r.parts[i].outside.likeness(c.probes[n], int(id), one[:])
+	return one[0]
 }
 
 // words is the spread of the word scores over the documents whose embeddings were compared.

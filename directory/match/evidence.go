@@ -11,7 +11,9 @@ func (r *ranking) candidate(d *doc, confidence uint16) directory.Candidate {
 	out := directory.Candidate{Capability: d.document().cap, Score: d.score, Confidence: confidence}
 	e := &out.Evidence
 	e.Matched, e.Structured = r.matched(d), r.structured(d)
-	e.Cosine = float64(d.cos)
+	if d.cos == d.cos { // not missing
+		e.Cosine = float64(d.cos)
+	}
 	found := 0.
 	for i := range r.found {
 		t := &r.found[i]

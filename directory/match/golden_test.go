@@ -56,7 +56,7 @@ func TestAnswersStayAsTheyAre(t *testing.T) {
 		if agent%3 == 0 {
 			c = nil
 		}
-		x.Apply(Change{capability(agent, "", "", "").AIC, c})
+		x.Apply(Change{AIC: capability(agent, "", "", "").AIC, Caps: c})
 	}
 	var b strings.Builder
 	for _, q := range []Query{
@@ -113,7 +113,7 @@ func TestLargeDirectory(t *testing.T) {
 	for part := range slices.Chunk(shuffled, 97) {
 		for _, c := range part { // an agent's capabilities come and go together
 			own := slices.DeleteFunc(slices.Clone(caps), func(o directory.Capability) bool { return o.AIC != c.AIC })
-			other.Apply(Change{c.AIC, own})
+			other.Apply(Change{AIC: c.AIC, Caps: own})
 		}
 	}
 	for _, q := range []Query{

@@ -14,6 +14,10 @@ type Index struct {
 	now       atomic.Pointer[view]
 	scratches [4]atomic.Pointer[scratch] // not in use by a reader
 
+	// Of an embedder other than the built-in table, whose vectors are kept; "" and 0 where there is none.
+	embedder string
+	dim      int
+
 	few bool // a test's: denseAll and denseBest are small
 }
 
@@ -62,10 +66,17 @@ func (x *Index) Agents() int {
 	return n
 }
 
+// Use says whose vectors the index keeps and ranks by, beside the built-in table: those of an embedder of this id and dimension. It is
+// called once, before there are readers or vectors.
+func (x *Index) Use(id string, dim int) { x.embedder, x.dim = id, dim }
+
 // Change is what one AIC offers from now on.
 type Change struct {
 	AIC  string
 	Caps []directory.Capability // none: it is forgotten
+	// Embedded are the capabilities' vectors ([Passage]) by the embedder that the index uses. Others, and another number of them, are
+	// ignored; a capability without one is ranked by its words, as one of usual likeness.
+	Embedded Embedded
 }
 
 // Apply makes changes of different AICs at once: cheaper than one after the other, since they share a segment. One writer at a time.
@@ -73,9 +84,16 @@ func (x *Index) Apply(changes ...Change) {
 	parts := without(x.view().parts, changes)
 	s := newSegment()
 	for _, c := range changes {
-		for _, k := range c.Caps {
+		embedded := c.Embedded.fits(len(c.Caps), x.embedder, x.dim)
+		for i, k := range c.Caps {
 			k.AIC = c.AIC
 			s.add(k)
+			switch {
+			case embedded:
+				s.outside.add(unitLength(c.Embedded.Vectors[i]))
+			case x.dim > 0:
+				s.outside.add(make([]float32, x.dim))
+			}
 		}
 	}
 	if len(s.docs) > 0 {

@@ -4,7 +4,8 @@ import "agentgw/directory"
 
 const (
 	stepShare = .25 // of what the best step of a request adds
-	leastLike = .3  // cosine from which a capability that shares no term with the request is a candidate at all
+	leastLike = .3  // by the built-in table; see [comparison.leastLike]
+	farOut    = 1   // deviations above the mean, by another embedder: a third of a small directory may be what is meant
 )
 
 // Resolve is the best capabilities for a request, best first: by score, then by Capability Identifier. Everything is ranked
@@ -17,6 +18,7 @@ func (x *Index) ResolvePrepared(p *Prepared) []directory.Candidate {
 		return nil
 	}
 	r := &ranking{view: x.view(), Prepared: p, scratch: x.takeScratch(), denseAll: x.denseAll(), denseBest: x.denseBest()}
+	r.chooseVectors(x)
 	defer x.giveBack(r.scratch)
 	r.list = r.list[:0]
 	r.findClasses()
@@ -35,6 +37,8 @@ type ranking struct {
 	*Prepared
 	*scratch
 	denseAll, denseBest   int
+	dense                 bool    // embeddings are compared
+	outside               bool    // and they are not the built-in table's
 	average, averagePairs float64 // lengths
 	norms                 *norms
 	found, foundPairs     []located // of the whole request
@@ -42,6 +46,13 @@ type ranking struct {
 	nearTerms             [][]nearTerm    // of each unknown word, once it was looked for
 	filed                 map[int]float64 // how well a document fits the classes asked for, where it does
 	filedSpread           spread
+}
+
+// chooseVectors decides which vectors the request is ranked by.
+func (r *ranking) chooseVectors(x *Index) {
+	e := &r.Embedded
+	r.outside = len(e.Vectors) > 0 || e.ID != ""
+	r.dense = r.Without&Dense == 0 && (!r.outside || e.fits(1+len(r.steps), x.embedder, x.dim))
 }
 
 // candidate is a document that has anything in common with the request.

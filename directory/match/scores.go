@@ -77,7 +77,7 @@ func (s *sparse) clear() {
 
 // fusion makes one score of both lists: each in standard deviations from its mean over all living documents. What a filter holds back
 // counts in mean and deviation too: they are the directory's, the same for every asker.
-type fusion struct{ lex, cos, mean float64 }
+type fusion struct{ lex, cos, mean, lexMean float64 }
 
 const lexShare = .5 // of the fused score; the rest is the dense part's
 
@@ -88,11 +88,17 @@ func fuse(lex, cos spread) fusion {
 	lm, ld := lex.meanAndDeviation()
 	cm, cd := cos.meanAndDeviation()
 	f := fusion{lex: lexShare / ld, cos: (1 - lexShare) * cosUnits / cd}
-	f.mean = lexShare*lm/ld + (1-lexShare)*cm/cd
+	f.mean, f.lexMean = lexShare*lm/ld+(1-lexShare)*cm/cd, lexShare*lm/ld
 	return f
 }
 
-func (f fusion) of(lex float64, cos float32) float64 { return f.lex*lex + f.cos*float64(cos) - f.mean }
+// of is the score of a document. One whose likeness is missing is taken to be as like as they are on average.
+func (f fusion) of(lex float64, cos float32) float64 {
+	if cos != cos {
+		return f.lex*lex - f.lexMean
+	}
+	return f.lex*lex + f.cos*float64(cos) - f.mean
+}
 
 // spread is mean and standard deviation of a list of scores. It sums whole numbers, so that the order of the documents, which is
 // that of their arrival, changes nothing.

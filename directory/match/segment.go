@@ -62,7 +62,9 @@ type segment struct {
 	byAIC  map[string][]uint32
 	byCap  map[string]uint32
 	vecs   vectors // by the built-in table
-	grams  lazyGrams
+
+	outside vectors // by another embedder, as many as there are documents; none where the index uses no other
+	grams   lazyGrams
 
 	// While it is built.
 	agent agentTerms // of the last document: an agent's skills come one after the other
@@ -282,9 +284,9 @@ func (p *part) alive(list []posting) int {
 // merge builds one segment of the living documents of several parts, in order.
 func merge(parts ...*part) *segment {
 	s := newSegment()
-	room := 0
+	room, dim := 0, 0
 	for _, p := range parts {
-		room += p.live
+		room, dim = room+p.live, max(dim, p.outside.dim)
 	}
 	s.docs = make([]document, 0, room)
 	for _, p := range parts {
@@ -295,6 +297,12 @@ func merge(parts ...*part) *segment {
 				s.docs = append(s.docs, p.docs[id])
 				s.sizes = append(s.sizes, p.sizes[id])
 				s.vecs.addFrom(&p.vecs, uint32(id))
+				switch {
+				case p.outside.dim > 0:
+					s.outside.addFrom(&p.outside, uint32(id))
+				case dim > 0: // it was loaded before the index used the embedder
+					s.outside.add(make([]float32, dim))
+				}
 				s.index(moved[id])
 			}
 		}

@@ -14,20 +14,27 @@ const (
 	leastOfAStep = 3 // terms; what has fewer belongs to the step before
 )
 
-// steps are the terms of each step of a request; nil for a request of one step.
-func steps(text string) [][]string {
+// pieceOfText is one step of a request and its terms.
+type pieceOfText struct {
+	text  string
+	terms []string
+}
+
+// steps are those of a request; nil for a request of one step.
+func steps(text string) []pieceOfText {
 	if !maySayMore(text) {
 		return nil
 	}
-	var out [][]string
+	var out []pieceOfText
 	for _, s := range stepEnd.Split(text, -1) {
 		terms := Terms(s)
 		switch {
 		case len(terms) == 0:
 		case len(out) > 0 && (len(terms) < leastOfAStep || len(out) == maxSteps):
-			out[len(out)-1] = append(out[len(out)-1], terms...)
+			last := &out[len(out)-1]
+			last.text, last.terms = last.text+" "+strings.TrimSpace(s), append(last.terms, terms...)
 		default:
-			out = append(out, terms)
+			out = append(out, pieceOfText{strings.TrimSpace(s), terms})
 		}
 	}
 	if len(out) < 2 {

@@ -1,5 +1,7 @@
 package match
 
+import "math"
+
 // vectors are embeddings of one dimension in bytes, one behind the other. A byte is a component plus 128, and a vector's room is a whole
 // number of 8 bytes, so that a scan takes eight components from one word.
 type vectors struct {
@@ -35,6 +37,25 @@ func (v *vectors) addFrom(others *vectors, i uint32) {
 	v.scales = append(v.scales, others.scales[i])
 }
 
+// missing is the likeness of a document that has no vector of an outside embedder: it is no number, and so neither above nor below any.
+var missing = float32(math.NaN())
+
+// likeness is what cosines writes, with missing where there is no vector.
+func (v *vectors) likeness(q *vector, from int, out []float32) {
+	if v.dim == 0 {
+		for i := range out {
+			out[i] = missing
+		}
+		return
+	}
+	v.cosines(q, from, out)
+	for i, scale := range v.scales[from : from+len(out)] {
+		if scale == 0 {
+			out[i] = missing
+		}
+	}
+}
+
 // cosine is the similarity of the i-th vector and a request's.
 func (v *vectors) cosine(q *vector, i uint32) float32 {
 	var one [1]float32
@@ -57,6 +78,22 @@ type vector struct {
 	scale float32 // 1/length; 0 for a text without known stems
 	lanes []uint64
 	bias  int32 // what the 128 in each byte of the others adds to a product
+}
+
+// unitLength is a vector brought to length 1; a zero one stays.
+func unitLength(v []float32) []float32 {
+	sum := 0.
+	for _, c := range v {
+		sum += float64(c) * float64(c)
+	}
+	if sum == 0 {
+		return v
+	}
+	out, length := make([]float32, len(v)), math.Sqrt(sum)
+	for i, c := range v {
+		out[i] = float32(float64(c) / length)
+	}
+	return out
 }
 
 // newVector makes a vector ready to be compared.
