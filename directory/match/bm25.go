@@ -146,10 +146,9 @@ func (r *ranking) scoreTerm(to *sparse, t *located) {
 		of, sizes := to.of[r.first[n]:][:len(p.docs)], p.sizes[:len(p.docs)]
 		first := uint32(r.first[n])
 		for _, e := range t.lists[n] {
-			norm, length := 0., sizes[e.doc].length
-			if uint(length) < uint(len(norms)) {
-				norm = norms[length]
-			} else {
+			length := sizes[e.doc].length
+			norm := norms[uint(length)%uint(len(norms))]
+			if int(length) >= len(norms) {
 				norm = r.norm(length)
 			}
 			score := of[e.doc]

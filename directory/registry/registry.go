@@ -507,6 +507,25 @@ func (r *Registry) reindex(c match.Change) {
 	}
 }
 
+// UseEmbedder says whose vectors the matcher keeps and ranks by, beside the built-in table. It is called once, right after [Open].
+func (r *Registry) UseEmbedder(id string, dim int) { r.index.Use(id, dim) }
+
+// SetVectors gives the matcher the vectors of an entry's capabilities, in their order. They hold for one version of the entry: ErrConflict
+// if it is another by now. The digest does not follow them, so nobody is told.
+func (r *Registry) SetVectors(ctx context.Context, aic string, version uint64, e match.Embedded) error {
+	free, err := r.own(ctx, aic)
+	if err != nil {
+		return err
+	}
+	defer free()
+	rec := r.record(aic)
+	if rec == nil || rec.entry.Version != version {
+		return fmt.Errorf("vectors of %s at version %d: %w", aic, version, directory.ErrConflict)
+	}
+	r.reindex(match.Change{AIC: aic, Caps: rec.caps, Embedded: e})
+	return nil
+}
+
 // own waits until nobody else changes the AIC. Its owner calls free when the change is visible.
 func (r *Registry) own(ctx context.Context, aic string) (free func(), err error) {
 	for {

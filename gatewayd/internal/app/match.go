@@ -18,7 +18,7 @@ import (
 )
 
 // Match implements admin.Gateway: how the own directory answers a request, with the evidence, and what it holds back.
-func (a *app) Match(_ context.Context, r admin.MatchRequest) (*admin.Match, error) {
+func (a *app) Match(ctx context.Context, r admin.MatchRequest) (*admin.Match, error) {
 	req, err := r.Ask.Request()
 	if err != nil {
 		return nil, err
@@ -37,8 +37,15 @@ func (a *app) Match(_ context.Context, r admin.MatchRequest) (*admin.Match, erro
 	if search.After, err = parsePlace(r.After); err != nil {
 		return nil, err
 	}
+	reduced := embedRequest(ctx, a.meanings, &search.Query)
 	found, refused := a.registry.Explain(search, now())
-	out := &admin.Match{Taxonomy: taxonomy.Version, Bar: match.AnswerBar, Candidates: []admin.Candidate{}, Refused: []admin.Refused{}}
+	out := &admin.Match{Taxonomy: taxonomy.Version, Embedder: match.Builtin.ID(), Bar: match.AnswerBar, Candidates: []admin.Candidate{}, Refused: []admin.Refused{}}
+	if a.meanings != nil {
+		out.Embedder = a.meanings.ID()
+	}
+	if reduced != nil {
+		out.Reduced = "ranked by its words alone: " + reduced.Error()
+	}
 	for _, c := range found {
 		out.Candidates = append(out.Candidates, candidateView(c))
 	}
