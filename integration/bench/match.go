@@ -4,79 +4,22 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
-	"agentgw/directory"
 	"agentgw/directory/match"
 	"agentgw/directory/match/table"
+	"agentgw/integration/bench/synthetic"
 )
 
-// Matching: our index in this process beside the shortest thing that finds as much. The corpus is of stems of the language, as frequent
-// as there, for what the token table does not know has no vector to compare.
+// Matching: our index in this process beside the shortest thing that finds as much.
 
 const (
-	matchAnswers   = 10
-	matchQuestions = 64
-	smallMatch     = 4_000
-	largeMatch     = 100_000
-	matchProse     = 20 // words of a description
-	rankList       = "directory/match/data/bgrank.tsv"
+	matchAnswers = 10
+	smallMatch   = 4_000
+	largeMatch   = 100_000
 )
-
-// matchCorpus is n capabilities of n agents and questions about some of them: three words of the name and three of the description.
-func matchCorpus(root string, n int) (caps []directory.Capability, questions []string, err error) {
-	words, err := stems(root)
-	if err != nil {
-		return nil, nil, err
-	}
-	r := rand.New(rand.NewPCG(corpusSeed, uint64(n)))
-	zipf := rand.NewZipf(r, 1.1, 10, uint64(len(words)-1))
-	for i := range n {
-		aic := fmt.Sprintf("2.999.1.1.1.B.1.1.%d.0000", i)
-		caps = append(caps, directory.Capability{
-			AIC: aic, CapID: directory.CapID(aic, "s"), SkillID: "s", Provider: aic,
-			Name:        phrase(nameWords, func() string { return words[r.IntN(len(words))] }),
-			Description: phrase(matchProse, func() string { return words[zipf.Uint64()] }),
-			Tags:        []string{words[zipf.Uint64()]},
-		})
-	}
-	for i := range matchQuestions {
-		c := caps[i*(n/matchQuestions)]
-		questions = append(questions, c.Name+" "+strings.Join(strings.Fields(c.Description)[:3], " "))
-	}
-	return caps, questions, nil
-}
-
-// stems are the words of the rank list that both its reader and the token table leave as they are, the commonest first.
-func stems(root string) ([]string, error) {
-	raw, err := os.ReadFile(filepath.Join(root, rankList))
-	if err != nil {
-		return nil, err
-	}
-	var all [40_000]string
-	for line := range strings.Lines(string(raw)) {
-		var word string
-		var rank int
-		if _, err := fmt.Sscan(line, &word, &rank); err != nil {
-			return nil, fmt.Errorf("%s: %q: %w", rankList, line, err)
-		}
-		if _, known := table.Builtin.Row(word); known && rank < len(all) && len(match.Terms(word)) == 1 && match.Terms(word)[0] == word {
-			all[rank] = word
-		}
-	}
-	var out []string
-	for _, w := range all {
-		if w != "" {
-			out = append(out, w)
-		}
-	}
-	return out, nil
-}
 
 // vectorScan is a scan of embeddings in bytes and nothing else.
 type vectorScan struct {
@@ -150,13 +93,13 @@ type matching struct {
 
 // load fills them, all at once.
 func (m *matching) load() error {
-	caps, questions, err := matchCorpus(m.root, m.size)
+	caps, questions, err := synthetic.Capabilities(m.root, m.size)
 	if err != nil {
 		return err
 	}
 	texts := make([]string, len(caps))
-	for i, c := range caps {
-		texts[i] = c.Name + " " + c.Description + " " + c.Tags[0]
+	for i := range caps {
+		texts[i] = synthetic.Text(&caps[i])
 	}
 	m.questions = questions
 	var running sync.WaitGroup
