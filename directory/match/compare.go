@@ -156,7 +156,7 @@ func (r *ranking) listBest() {
 	}
 	_, wordsDeviation := r.spreadOfAll(&r.words).meanAndDeviation()
 	_, fitDeviation := r.filedSpread.meanAndDeviation()
-	t := top{view: r.view, many: r.denseBest, kept: r.list}
+	t := top{order: order{view: r.view}, many: r.denseBest, kept: r.list}
 	offer := func(at uint32) {
 		if r.isDead(at) {
 			return

@@ -9,6 +9,9 @@ import (
 
 func (r *ranking) candidate(d *doc, confidence uint16) directory.Candidate {
 	out := directory.Candidate{Capability: d.document().cap, Score: d.score, Confidence: confidence}
+	if r.Load != nil {
+		out.Load = r.Load(&out.Capability)
+	}
 	e := &out.Evidence
 	e.Matched, e.Structured = r.matched(d), r.structured(d)
 	if d.cos == d.cos { // not missing

@@ -168,3 +168,56 @@ func TestDotIsExact(t *testing.T) {
 		}
 	}
 }
+
+// TestLoadBreaksTies and nothing more, and a list goes on behind a place among equals.
+func TestLoadBreaksTies(t *testing.T) {
+	var caps []directory.Capability
+	for i := range 9 {
+		caps = append(caps, capability(i, "s", "Tide table", "tides of the harbour"))
+	}
+	caps = append(caps, capability(50, "s", "Tide table of the tides", "tide table, tide table"))
+	x := index(caps)
+	load := func(c *directory.Capability) uint16 {
+		if c.AIC == caps[9].AIC {
+			return 256
+		}
+		return uint16(c.AIC[len("2.999.1.1.1.A.1.1.")]-'0') / 3 * 100
+	}
+	q := Query{Text: "tide table", Limit: 20, Load: load}
+	all := x.Resolve(q)
+	plain := x.Resolve(Query{Text: "tide table", Limit: 20})
+	if len(all) != 10 || len(plain) != 10 {
+		t.Fatalf("%d and %d candidates", len(all), len(plain))
+	}
+	for i := range all {
+		if all[i].Score != plain[i].Score {
+			t.Errorf("the load is in the score of place %d", i)
+		}
+		if i > 0 && all[i].Score == all[i-1].Score && (all[i].Load < all[i-1].Load || all[i].Load == all[i-1].Load && all[i].CapID <= all[i-1].CapID) {
+			t.Errorf("place %d: %d %s after %d %s", i, all[i].Load, all[i].CapID, all[i-1].Load, all[i-1].CapID)
+		}
+	}
+	if all[0].Load == all[8].Load && all[1].Load == all[8].Load {
+		t.Error("every load is the same: nothing is tested")
+	}
+	var got []directory.Candidate
+	for q.Limit = 4; ; {
+		list := x.Resolve(q)
+		if len(list) == 0 {
+			break
+		}
+		got = append(got, list...)
+		last := list[len(list)-1]
+		q.After = &Place{last.Score, last.Load, last.CapID}
+	}
+	if diff := cmp.Diff(capIDs(all), capIDs(got)); diff != "" {
+		t.Errorf("in pages (-at once +in pages):\n%s", diff)
+	}
+}
+
+func capIDs(list []directory.Candidate) (out []string) {
+	for _, c := range list {
+		out = append(out, c.CapID)
+	}
+	return out
+}

@@ -45,6 +45,9 @@ type Query struct {
 	// Refuse is the owner's own filter (state, visibility, liveness): why a capability is held back, "" where it is not; nil holds
 	// nothing back. It must be fast and must not call the index.
 	Refuse func(*directory.Capability) string
+	// Load is how busy a capability's agent is now, 0 idle; of two that score alike the less busy one comes first. nil: all are alike. It must
+	// be fast and must not call the index.
+	Load func(*directory.Capability) uint16
 	// Refused hears of the best capabilities that a filter or a limit held back, and why; nil ignores it.
 	Refused func(c *directory.Capability, score float64, why string)
 }
@@ -52,6 +55,7 @@ type Query struct {
 // Place is where a list of candidates ended.
 type Place struct {
 	Score float64
+	Load  uint16 // of the last one, as it was then
 	CapID string
 }
 

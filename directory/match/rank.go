@@ -8,7 +8,7 @@ const (
 	farOut    = 1   // deviations above the mean, by another embedder: a third of a small directory may be what is meant
 )
 
-// Resolve is the best capabilities for a request, best first: by score, then by Capability Identifier. Everything is ranked
+// Resolve is the best capabilities for a request, best first: by score, then by [Query.Load], then by Capability Identifier. Everything is ranked
 // before a limit is applied.
 func (x *Index) Resolve(q Query) []directory.Candidate { return x.ResolvePrepared(Prepare(q)) }
 
@@ -176,10 +176,29 @@ func (v *view) isDead(at uint32) bool {
 	return v.parts[n].isDead(id)
 }
 
-// better says whether x comes before y: by score, then by Capability Identifier.
-func (v *view) better(x, y *candidate) bool {
+// order is the total order of candidates: by score, then by the load of their agents, then by Capability Identifier.
+type order struct {
+	view *view
+	load func(*directory.Capability) uint16 // nil: all are alike
+}
+
+// better says whether x comes before y.
+func (o *order) better(x, y *candidate) bool {
 	if x.score != y.score {
 		return x.score > y.score
 	}
-	return v.before(x.at, y.at)
+	if o.load != nil {
+		if a, b := o.loadOf(x), o.loadOf(y); a != b {
+			return a < b
+		}
+	}
+	return o.view.before(x.at, y.at)
+}
+
+func (o *order) loadOf(d *candidate) uint16 {
+	if o.load == nil {
+		return 0
+	}
+	n, id := o.view.place(d.at)
+	return o.load(&o.view.parts[n].docs[id].cap)
 }

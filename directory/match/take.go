@@ -83,12 +83,12 @@ func (t *taken) refused(d *doc, why string) {
 
 // top is the so many best candidates behind the place where the list goes on, in order.
 func (r *ranking) top(many int) []candidate {
-	t := top{view: r.view, many: many, kept: r.best[:0]}
+	t := top{order: order{r.view, r.Load}, many: many, kept: r.best[:0]}
 	for i := range r.list {
 		d := &r.list[i]
 		switch {
 		case len(t.kept) == many && d.score < t.kept[0].score: // nearly all
-		case r.After == nil || r.isAfter(d):
+		case r.After == nil || r.isAfter(&t.order, d):
 			t.offer(d)
 		}
 	}
@@ -97,8 +97,14 @@ func (r *ranking) top(many int) []candidate {
 }
 
 // isAfter says whether a candidate comes behind the place where the list goes on.
-func (r *ranking) isAfter(d *candidate) bool {
-	return d.score < r.After.Score || d.score == r.After.Score && r.capID(d.at) > r.After.CapID
+func (r *ranking) isAfter(o *order, d *candidate) bool {
+	if d.score != r.After.Score {
+		return d.score < r.After.Score
+	}
+	if load := o.loadOf(d); load != r.After.Load {
+		return load > r.After.Load
+	}
+	return r.capID(d.at) > r.After.CapID
 }
 
 func (r *ranking) doc(d *candidate) doc {

@@ -5,7 +5,7 @@ import "slices"
 // top keeps the so many best candidates of those that it is offered, without putting the others in order. It is a heap with the worst of
 // the kept on top.
 type top struct {
-	view *view
+	order
 	many int
 	kept []candidate
 }
@@ -20,7 +20,7 @@ func (t *top) offer(c *candidate) {
 		}
 		return
 	}
-	if t.view.better(c, &t.kept[0]) {
+	if t.better(c, &t.kept[0]) {
 		t.kept[0] = *c
 		t.sink(0)
 	}
@@ -30,7 +30,7 @@ func (t *top) sink(i int) {
 	for {
 		last := i
 		for _, child := range [2]int{2*i + 1, 2*i + 2} {
-			if child < len(t.kept) && t.view.better(&t.kept[last], &t.kept[child]) {
+			if child < len(t.kept) && t.better(&t.kept[last], &t.kept[child]) {
 				last = child
 			}
 		}
@@ -46,9 +46,9 @@ func (t *top) sink(i int) {
 func (t *top) inOrder() []candidate {
 	slices.SortFunc(t.kept, func(x, y candidate) int {
 		switch {
-		case t.view.better(&x, &y):
+		case t.better(&x, &y):
 			return -1
-		case t.view.better(&y, &x):
+		case t.better(&y, &x):
 			return 1
 		}
 		return 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -56,7 +57,8 @@ type record struct {
 
 type liveness struct {
 	alive    atomic.Bool
-	lastSeen atomic.Int64 // unix milliseconds, 0 for never
+	lastSeen atomic.Int64  // unix milliseconds, 0 for never
+	free     atomic.Uint32 // share of its places that are free, 0 to 255
 }
 
 // Open loads every entry of the store.
@@ -201,6 +203,28 @@ func (r *Registry) SetAlive(aic string, alive bool, now time.Time) bool {
 	return true
 }
 
+// SetCapacity notes how many of its places an attached agent has free, of 255; false if it has no entry. Nobody is told.
+func (r *Registry) SetCapacity(aic string, free uint8) bool {
+	rec := r.record(aic)
+	if rec == nil {
+		return false
+	}
+	rec.live.free.Store(uint32(free))
+	return true
+}
+
+// offlineLoad is that of an agent that is not attached: above that of every other.
+const offlineLoad = 256
+
+// load is how busy an agent is: 0 with all places free, 255 with none.
+func (r *Registry) load(c *directory.Capability) uint16 {
+	rec := r.record(c.AIC)
+	if rec == nil || !rec.live.alive.Load() {
+		return offlineLoad
+	}
+	return uint16(math.MaxUint8 - rec.live.free.Load())
+}
+
 // Alive says whether an agent is attached.
 func (r *Registry) Alive(aic string) bool {
 	rec := r.record(aic)
@@ -243,6 +267,7 @@ func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
 		}
 		return ""
 	}
+	q.Load = r.load
 	list := r.index.Resolve(q.Query)
 	for i := range list {
 		list[i].Offline = !r.Alive(list[i].AIC)

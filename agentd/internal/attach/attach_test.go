@@ -196,7 +196,7 @@ func (f *fake) clientWith(t *testing.T, id aic.AIC, cert tls.Certificate, offere
 		Listening: func() []semreq.Endpoint {
 			return []semreq.Endpoint{{Host: "127.0.0.1", Port: 1, ALPN: frame.ALPNAgent}}
 		},
-		Offered: offered, Log: slog.New(slog.DiscardHandler),
+		Offered: offered, Capacity: func() uint8 { return 77 }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

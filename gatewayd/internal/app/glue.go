@@ -59,6 +59,9 @@ func (g glue) Paid(ctx context.Context, id string) error {
 // SetAlive implements registrar.Directory.
 func (g glue) SetAlive(id string, alive bool) { g.Registry.SetAlive(id, alive, now()) }
 
+// SetCapacity implements registrar.Directory.
+func (g glue) SetCapacity(id string, free uint8) { g.Registry.SetCapacity(id, free) }
+
 // Match implements relay.Directory.
 func (g glue) Match(ctx context.Context, q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) []directory.Candidate {
 	search := registryRequest(q, c, asker, want, minScore)

@@ -51,7 +51,7 @@ func (a *app) Match(ctx context.Context, r admin.MatchRequest) (*admin.Match, er
 	}
 	if len(found) == int(req.Want) {
 		last := found[len(found)-1]
-		out.Next = placeText(match.Place{Score: last.Score, CapID: last.CapID})
+		out.Next = placeText(match.Place{Score: last.Score, Load: last.Load, CapID: last.CapID})
 	}
 	for _, f := range refused {
 		out.Refused = append(out.Refused, refusedView(f))
@@ -59,9 +59,10 @@ func (a *app) Match(ctx context.Context, r admin.MatchRequest) (*admin.Match, er
 	return out, nil
 }
 
-// placeText is a place of a list as its reader hands it back: the score's bits, then the capability, in base64url.
+// placeText is a place of a list as its reader hands it back: the score's bits, the load, then the capability, in base64url.
 func placeText(p match.Place) string {
-	return base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint64(nil, math.Float64bits(p.Score)), p.CapID...))
+	b := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint64(nil, math.Float64bits(p.Score)), p.Load)
+	return base64.RawURLEncoding.EncodeToString(append(b, p.CapID...))
 }
 
 func parsePlace(text string) (*match.Place, error) {
@@ -69,10 +70,10 @@ func parsePlace(text string) (*match.Place, error) {
 		return nil, nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(raw) < 8 || math.IsNaN(math.Float64frombits(binary.BigEndian.Uint64(raw))) {
+	if err != nil || len(raw) < 10 || math.IsNaN(math.Float64frombits(binary.BigEndian.Uint64(raw))) {
 		return nil, frame.Errorf(frame.ReqInvalid, "%.40q is not where an answer ended: hand back what it said", text)
 	}
-	return &match.Place{Score: math.Float64frombits(binary.BigEndian.Uint64(raw)), CapID: string(raw[8:])}, nil
+	return &match.Place{Score: math.Float64frombits(binary.BigEndian.Uint64(raw)), Load: binary.BigEndian.Uint16(raw[8:]), CapID: string(raw[10:])}, nil
 }
 
 func candidateView(c directory.Candidate) admin.Candidate {
