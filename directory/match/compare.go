@@ -48,22 +48,73 @@ func (c *comparison) compareAll() {
 			c.all[n] = nil
 		}
 	}
+	bundles := c.inBundles()
 	for i, p := range r.parts {
 		for from := 0; from < len(p.docs); from += scanned {
-			to := min(from+scanned, len(p.docs))
-			for n, q := range c.probes {
-				if c.all[n] == nil {
-					continue
-				}
-				out := c.all[n][r.first[i]+from : r.first[i]+to]
-				if r.outside {
-					p.outside.likeness(q, from, out)
-				} else {
-					p.vecs.cosines(q, from, out)
-				}
-				c.count(n, p, uint32(from), out)
-			}
+			c.scan(bundles, p, r.first[i], from, min(from+scanned, len(p.docs)))
 		}
+	}
+}
+
+// bundled are the numbers of the probes that are compared, in groups: three or four at once, or one alone.
+type bundled struct {
+	probes []int
+	bundle *bundle // nil: one alone
+}
+
+// leastBundled probes are worth a bundle.
+const leastBundled = 3
+
+func (c *comparison) inBundles() (out []bundled) {
+	var all []int
+	for n := range c.probes {
+		if c.all[n] != nil {
+			all = append(all, n)
+		}
+	}
+	for group := range slices.Chunk(all, 4) {
+		if len(group) < leastBundled {
+			for i := range group {
+				out = append(out, bundled{probes: group[i : i+1]})
+			}
+			continue
+		}
+		var of []*vector
+		for _, n := range group {
+			of = append(of, c.probes[n])
+		}
+		out = append(out, bundled{group, newBundle(of)})
+	}
+	return out
+}
+
+// scan compares some documents of a part with all probes: a request of several steps reads the vectors once.
+func (c *comparison) scan(bundles []bundled, p *part, first, from, to int) {
+	v := &p.vecs
+	if c.r.outside {
+		v = &p.outside
+	}
+	for _, b := range bundles {
+		switch {
+		case v.dim == 0:
+		case b.bundle == nil:
+			v.cosines(c.probes[b.probes[0]], from, c.all[b.probes[0]][first+from:first+to])
+		default:
+			var out [4][]float32
+			for i, n := range b.probes {
+				out[i] = c.all[n][first+from : first+to]
+			}
+			b.bundle.cosines(v, from, out[:len(b.probes)])
+		}
+	}
+	for n, all := range c.all {
+		if all == nil {
+			continue
+		}
+		if c.r.outside {
+			v.markMissing(from, all[first+from:first+to])
+		}
+		c.count(n, p, uint32(from), all[first+from:first+to])
 	}
 }
 
@@ -204,9 +255,7 @@ func (c *comparison) cosine(n int, at uint32) float32 {
 	if !c.r.outside {
 		return c.r.parts[i].vecs.cosine(c.probes[n], id)
 	}
-	var one [1]float32
-	c.r.parts[i].outside.likeness(c.probes[n], int(id), one[:])
-	return one[0]
+	return c.r.parts[i].outside.likeness(c.probes[n], id)
 }
 
 // words is the spread of the word scores over the documents whose embeddings were compared.

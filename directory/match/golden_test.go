@@ -162,6 +162,15 @@ func TestDotIsExact(t *testing.T) {
 			if got, want := q.dot(kept.bytes[:room(dim)]), dot(q.v, plain); got != want {
 				t.Errorf("%d components: %d, want %d", dim, got, want)
 			}
+			other := newVector(x)
+			for _, of := range [][]*vector{{&q, &other, &q}, {&other, &other, &other, &q}} {
+				sums := newBundle(of).sums(kept.bytes[room(dim):])
+				for i, v := range of {
+					if got, want := v.upper(sums[i]), v.dot(kept.bytes[room(dim):]); got != want {
+						t.Errorf("%d components, %d of %d at once: %d, want %d", dim, i, len(of), got, want)
+					}
+				}
+			}
 			if got := kept.cosine(&q, 1); got < .999 || got > 1.001 {
 				t.Errorf("%d components: a vector is %f like itself", dim, got)
 			}

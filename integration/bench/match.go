@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -137,6 +138,11 @@ func (m *matching) rows() []row {
 			return len(m.ours.Resolve(match.Query{Text: q, Limit: matchAnswers, Without: without}))
 		})
 	}
+	three := func(q string) int { // requests of three steps: the questions from this one on
+		i := slices.Index(m.questions, q)
+		next := func(n int) string { return m.questions[(i+n)%len(m.questions)] }
+		return len(m.ours.Resolve(match.Query{Text: q + ". Then " + next(1) + ". Then " + next(2), Limit: matchAnswers}))
+	}
 	words := func(q string) int { _, n := m.words.top10(q); return n }
 	return []row{
 		{
@@ -146,6 +152,10 @@ func (m *matching) rows() []row {
 		{
 			name: fmt.Sprintf("match, whole pipeline, %d capabilities", m.size), bar: 1.5, blocks: blocks,
 			ours: ask(0), floor: m.each(func(q string) int { words(q); _, n := m.vectors.best10(q); return n }),
+		},
+		{ // no bar: how many of the scans of one request a request of four vectors costs
+			name: fmt.Sprintf("match, three steps, %d capabilities, to a request of one", m.size), blocks: blocks,
+			ours: m.each(three), floor: m.each(func(q string) int { words(q); _, n := m.vectors.best10(q); return n }),
 		},
 	}
 }
