@@ -94,6 +94,7 @@ func share(part, whole float64) float64 {
 
 func myriad(part, whole float64) uint16 { return uint16(math.Round(fullMyriad * share(part, whole))) }
 
+// confidence is that of a document, or 0 where it is below the least one and nobody hears how far.
 func (r *ranking) confidence(d *doc) uint16 {
 	if r.Text == "" || len(r.Caps) > 0 {
 		return r.judged(&d.document().cap, fullMyriad)
@@ -109,12 +110,16 @@ func (r *ranking) confidence(d *doc) uint16 {
 			sum += r.pairFactor * r.foundPairs[i].bg
 		}
 	}
-	sum += r.nearlyIn(d)
 	cos := 0.
 	if r.embedding.scale > 0 {
 		cos = float64(d.part.vecs.cosine(&r.embedding, d.id))
 	}
-	return r.judged(&d.document().cap, calibrated(share(sum, r.total), cos))
+	// The words that are nearly met are the dearest to find: not for what could not reach the least confidence by them.
+	most := r.judged(&d.document().cap, calibrated(share(sum+typoTrust*totalBackground(r.unknown), r.total), cos))
+	if most < r.MinScore && r.Refused == nil {
+		return 0
+	}
+	return r.judged(&d.document().cap, calibrated(share(sum+r.nearlyIn(d), r.total), cos))
 }
 
 // judged takes the classes of a request into account: they count as much as its text, and alone where it has none.

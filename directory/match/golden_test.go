@@ -77,6 +77,8 @@ func TestAnswersStayAsTheyAre(t *testing.T) {
 		{Text: "photo image video", Without: Words},
 		{Text: "photo image video converts", Without: Dense},
 		{Text: "medicinne for a diseasee of the pattient fofomap"},
+		{Text: "medicinne for a diseasee", MinScore: 30},
+		{Text: "medicine for a diseasee", MinScore: 1500, Limit: 60, PerAIC: 2},
 		{Caps: []string{english(40)[38].CapID, english(40)[3].CapID}},
 		{Caps: []string{english(40)[38].CapID, english(40)[3].CapID, english(40)[20].CapID}, Classes: []string{"finance", "health"}},
 		{Text: "tram", Caps: []string{english(40)[31].CapID, english(40)[3].CapID}},

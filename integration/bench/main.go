@@ -6,12 +6,12 @@
 //
 // It builds gatewayd, makes two domains, runs their gateways as processes on loopback, enrols the agents of a synthetic corpus
 // and plays one of them over real QUIC: what is measured is the gateway and not a command line. Sessions run between an agent
-// in this process and one in a child process; the floors' servers are child processes too, so that both sides of a ratio cross
+// in this process and one in a child process; the matcher and the directory alone are measured in this process, first; the floors' servers are child processes too, so that both sides of a ratio cross
 // processes alike. Everything is pinned to one core, but for what many do at once, and the mode is reported.
 //
 // It writes bench.json, a list of {"name","mode","ours","floor","ratio","bar","unit","samples","spread"}, and prints the same as
 // a Markdown table. Times are the medians in microseconds; spread is half the interquartile range of the blocks' own ratios. It
-// exits with 1 where a ratio is above twice its bar by more than the spread, or where something could not be measured.
+// exits with 1 where a ratio that has a bar is above twice its bar by more than the spread, or where something could not be measured.
 package main
 
 import (
