@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"agentgw/directory"
@@ -26,28 +28,37 @@ import (
 const (
 	keptEntries = 1000
 	listed      = 100 // entries of a page
+	fillGC      = 400 // percent that the heap may grow between collections while directories are filled: they stay
 )
 
 // localRows are the rows of what runs in this process, with the directories that they need; a row that the bench leaves out may lack its
 // directory. done closes them.
 func localRows(ctx context.Context, dir, root string, wanted *regexp.Regexp) (rows []row, done func(), err error) {
-	s, err := openStorage(ctx, dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	rows = s.rows(ctx)
+	defer debug.SetGCPercent(debug.SetGCPercent(fillGC))
+	var s *storage
+	var storageErr error
+	var opening sync.WaitGroup
+	opening.Go(func() { s, storageErr = openStorage(ctx, dir) }) // it waits for the disk, the others for the processor
+	var matched []row
 	for _, size := range []int{smallMatch, largeMatch} {
 		m := &matching{root: root, size: size}
 		of := m.rows()
 		if !slices.ContainsFunc(of, func(r row) bool { return wanted.MatchString(r.name) }) {
 			continue
 		}
-		if err := m.load(); err != nil {
-			return nil, nil, errors.Join(err, s.close())
+		if err = m.load(); err != nil {
+			break
 		}
-		rows = append(rows, of...)
+		matched = append(matched, of...)
 	}
-	return rows, func() { s.close() }, nil // the databases are in the bench's own temporary folder
+	opening.Wait()
+	switch {
+	case storageErr != nil:
+		return nil, nil, errors.Join(storageErr, err)
+	case err != nil:
+		return nil, nil, errors.Join(err, s.close())
+	}
+	return append(s.rows(ctx), matched...), func() { s.close() }, nil // the databases are in the bench's own temporary folder
 }
 
 // storage is a registry and a database with the same entries.
@@ -81,30 +92,22 @@ func openStorage(ctx context.Context, dir string) (s *storage, err error) {
 	return s, nil
 }
 
-// fill registers the entries, and writes what became of them into the bare database.
+// fill registers the entries, many at once, and writes what became of them into the bare database.
 func (s *storage) fill(ctx context.Context) error {
-	for i := range keptEntries {
-		raw, err := putSample(fmt.Sprintf("Kept %d", i), "One.")
-		if err != nil {
-			return err
-		}
-		draft, err := acs.Parse(raw)
-		if err != nil {
-			return err
-		}
-		doc, _, err := acs.Authoritative(draft, aic.AIC(storedAIC(i)), []string{"*"}, time.Now())
-		if err != nil {
-			return err
-		}
-		e, err := s.registry.Register(ctx, directory.Entry{AIC: doc.AIC, State: directory.Active, Visibility: directory.VisibleDomain}, doc, nil, time.Now())
-		if err != nil {
-			return err
-		}
-		value, err := directory.EncodeEntry(e)
-		if err != nil {
-			return err
-		}
-		s.entries, s.values = append(s.entries, e), append(s.values, value)
+	s.entries, s.values = make([]directory.Entry, keptEntries), make([][]byte, keptEntries)
+	const atOnce = 20
+	var errs [atOnce]error
+	var filling sync.WaitGroup
+	for n := range atOnce {
+		filling.Go(func() {
+			for i := n; i < keptEntries && errs[n] == nil; i += atOnce {
+				errs[n] = s.register(ctx, i)
+			}
+		})
+	}
+	filling.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
 	}
 	batch := s.db.NewWriteBatch()
 	defer batch.Cancel()
@@ -114,6 +117,28 @@ func (s *storage) fill(ctx context.Context) error {
 		}
 	}
 	return batch.Flush()
+}
+
+// register registers one entry.
+func (s *storage) register(ctx context.Context, i int) error {
+	raw, err := putSample(fmt.Sprintf("Kept %d", i), "One.")
+	if err != nil {
+		return err
+	}
+	draft, err := acs.Parse(raw)
+	if err != nil {
+		return err
+	}
+	doc, _, err := acs.Authoritative(draft, aic.AIC(storedAIC(i)), []string{"*"}, time.Now())
+	if err != nil {
+		return err
+	}
+	s.entries[i], err = s.registry.Register(ctx, directory.Entry{AIC: doc.AIC, State: directory.Active, Visibility: directory.VisibleDomain}, doc, nil, time.Now())
+	if err != nil {
+		return err
+	}
+	s.values[i], err = directory.EncodeEntry(s.entries[i])
+	return err
 }
 
 func storedAIC(i int) string { return fmt.Sprintf("2.999.1.1.1.C.1.1.%06d.0000", i) }
