@@ -42,31 +42,66 @@ func dot(x, y []int8) int32 {
 	return sum
 }
 
+// denseBag is a capability's stems with their weights for the token table.
+type denseBag struct {
+	stems []table.Weighted
+	at    map[string]int
+}
+
+func (b *denseBag) add(weight float64, terms []string) {
+	if b.at == nil {
+		b.at = map[string]int{}
+	}
+	for _, t := range terms {
+		i, ok := b.at[t]
+		if !ok {
+			i = len(b.stems)
+			b.at[t] = i
+			b.stems = append(b.stems, table.Weighted{Stem: t})
+		}
+		b.stems[i].TF += weight
+	}
+}
+
+// denseWeight is what the table weighs a field by.
+func denseWeight(field uint8) float64 {
+	switch field {
+	case fieldName:
+		return denseName
+	case fieldDescription, fieldTags:
+		return denseText
+	}
+	return denseRest
+}
+
 // embedCapability is the embedding of a capability by the built-in table.
 func embedCapability(c *directory.Capability) []float32 {
-	var bag []table.Weighted
-	at := map[string]int{}
-	add := func(weight float64, terms []string) {
-		for _, t := range terms {
-			i, ok := at[t]
-			if !ok {
-				i = len(bag)
-				at[t] = i
-				bag = append(bag, table.Weighted{Stem: t})
+	var bag denseBag
+	short := *c
+	short.Name, short.Description, short.Parameters = firstChars(c.Name, maxDenseChars), firstChars(c.Description, maxDenseChars), firstChars(c.Parameters, maxDenseChars)
+	short.Tags, short.Examples = firstCharsOf(c.Tags), firstCharsOf(c.Examples)
+	eachField(&short, func(terms []string, _ int, field uint8) { bag.add(denseWeight(field), terms) })
+	return table.Builtin.Embed(bag.stems)
+}
+
+func firstCharsOf(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = firstChars(s, maxDenseChars)
+	}
+	return out
+}
+
+// allDense says whether the table reads a capability's fields to their ends.
+func allDense(c *directory.Capability) bool {
+	for _, list := range [][]string{{c.Name, c.Description, c.Parameters}, c.Tags, c.Examples} {
+		for _, s := range list {
+			if len(s) > maxDenseChars {
+				return false
 			}
-			bag[i].TF += weight
 		}
 	}
-	add(denseName, distinct(Terms(firstChars(c.Name, maxDenseChars))))
-	add(denseText, Terms(firstChars(c.Description, maxDenseChars)))
-	for _, t := range c.Tags {
-		add(denseText, Terms(firstChars(t, maxDenseChars)))
-	}
-	for _, e := range c.Examples {
-		add(denseRest, Terms(firstChars(e, maxDenseChars)))
-	}
-	add(denseRest, Terms(firstChars(c.Parameters, maxDenseChars)))
-	return table.Builtin.Embed(bag)
+	return true
 }
 
 // embedQuery is the embedding of a request's terms.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentgw/directory"
+	"agentgw/directory/match/table"
 	"agentgw/directory/taxonomy"
 )
 
@@ -136,11 +137,22 @@ func (s *segment) add(c directory.Capability) {
 			}
 		}
 	}
-	eachField(&c, read)
+	var bag denseBag
+	whole := allDense(&c)
+	eachField(&c, func(list []string, weight int, field uint8) {
+		read(list, weight, field)
+		if whole {
+			bag.add(denseWeight(field), list)
+		}
+	})
 	s.agent.of(&c, read)
 	s.docs = append(s.docs, document{cap: c, tags: normaliseTags(c.Tags)})
 	s.sizes = append(s.sizes, size{int32(max(length, 1)), int32(max(bigrams, 1))}) // one dummy, so that no length is 0
-	s.vecs.add(embedCapability(&c))
+	if whole {
+		s.vecs.add(table.Builtin.Embed(bag.stems))
+	} else {
+		s.vecs.add(embedCapability(&c))
+	}
 	s.index(id)
 }
 
