@@ -6,7 +6,7 @@ FUZZTIME ?= 10s
 N ?= 0
 KNOWN_INTEGRATION := 10  # scenarios that must run where CI_ROOT=1
 
-.PHONY: all build check lint test race fuzz cases integration crash-registrations eval eval-loo train bench ci ci-full tools-debian clean
+.PHONY: all build check lint test race fuzz cases integration crash-registrations eval eval-loo train bench bench-peers ci ci-full tools-debian clean
 
 all: build
 
@@ -61,6 +61,10 @@ train:
 
 bench:
 	go run ./integration/bench $(if $(QUICK),-quick)
+
+# Our matcher beside bleve, in a module of its own: quality over the public sets that DATA names, speed over a generated directory.
+bench-peers:
+	@cd integration/bench/peers && go build -o ../../../bin/peers . && ../../../bin/peers -data "$(if $(DATA),$(abspath $(DATA)))"
 
 ci:
 	go run ./integration/run ci

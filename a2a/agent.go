@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -185,6 +186,13 @@ func (a *Agent) Sessions() []*Session {
 		out = append(out, s)
 	}
 	return out
+}
+
+// Capacity is the share of the sessions that this agent may have together that are free, 255 for all of them and 0 for none.
+func (a *Agent) Capacity() uint8 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return uint8(math.MaxUint8 * max(0, MaxSessions-len(a.sessions)) / MaxSessions)
 }
 
 // RevokePeer ends every session with an AIC, and drops its offers: its domain has taken it out of service.

@@ -47,6 +47,9 @@ func TestRevocationEndsSessions(t *testing.T) {
 					failed <- err
 				}()
 				<-working
+				if free := n.b.Capacity(); free != 254 { // one of 256 places is taken
+					t.Errorf("capacity %d with one session", free)
+				}
 				began := time.Now()
 				c.revoke(n, s)
 				if !c.ends {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // write makes a file of a temporary folder.
@@ -149,4 +150,36 @@ func FuzzConfig(f *testing.F) {
 		var r Peer
 		decode("f", in, &r)
 	})
+}
+
+func TestEmbedder(t *testing.T) {
+	path := write(t, "gatewayd.yaml", goodGateway+"embedder: {url: https://api.example/v1/embeddings, model: m, dimension: 768, api_key: k}\n")
+	g, err := LoadGateway(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := g.Embedder
+	if time.Duration(e.Timeout) != 2*time.Second || e.Batch != 64 || e.APIKey != filepath.Join(filepath.Dir(path), "k") || e.AllowPrivate {
+		t.Errorf("defaults: %+v", e)
+	}
+	for name, c := range map[string]struct{ text, says string }{
+		"no URL":               {"{model: m, dimension: 8}", "embedder.url"},
+		"plain http":           {"{url: http://api.example/x, model: m, dimension: 8, allow_private: true}", "embedder.url"},
+		"http without consent": {"{url: http://127.0.0.1:1/x, model: m, dimension: 8}", "allow_private"},
+		"a password in it":     {"{url: https://u:p@api.example/x, model: m, dimension: 8}", "embedder.url"},
+		"no model":             {"{url: https://api.example/x, dimension: 8}", "embedder.model"},
+		"no dimension":         {"{url: https://api.example/x, model: m}", "embedder.dimension"},
+		"too many components":  {"{url: https://api.example/x, model: m, dimension: 4097}", "embedder.dimension"},
+		"too patient":          {"{url: https://api.example/x, model: m, dimension: 8, timeout: 1m}", "embedder.timeout"},
+		"time before now":      {"{url: https://api.example/x, model: m, dimension: 8, timeout: -1s}", "embedder.timeout"},
+		"too large a batch":    {"{url: https://api.example/x, model: m, dimension: 8, batch: 4096}", "embedder.batch"},
+	} {
+		_, err := LoadGateway(write(t, "gatewayd.yaml", goodGateway+"embedder: "+c.text+"\n"))
+		if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "u:p") {
+			t.Errorf("%s: %v, want %s", name, err, c.says)
+		}
+	}
+	if _, err := LoadGateway(write(t, "gatewayd.yaml", goodGateway+"embedder: {url: \"http://127.0.0.1:1/x\", model: m, dimension: 8, allow_private: true}\n")); err != nil {
+		t.Errorf("an endpoint on this machine: %v", err)
+	}
 }

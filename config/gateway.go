@@ -35,9 +35,10 @@ type Gateway struct {
 	AMC          AMC      `yaml:"amc"`
 	// EncryptionKey is the file of an AES key (16, 24 or 32 octets, or as hexadecimal digits) that the directory database is encrypted with;
 	// a systemd credential of the file's base name comes first. A database keeps for life what it was made with.
-	EncryptionKey string `yaml:"encryption_key"`
-	Log           Log    `yaml:"log"`
-	Limits        Limits `yaml:"limits"`
+	EncryptionKey string   `yaml:"encryption_key"`
+	Embedder      Embedder `yaml:"embedder"`
+	Log           Log      `yaml:"log"`
+	Limits        Limits   `yaml:"limits"`
 }
 
 // AIC says how identity codes are made (FORMATS: prefix.version.arsp.vendor.ontology.entity.check).
@@ -119,6 +120,7 @@ func (g *Gateway) defaults(file string) {
 	}
 	g.AMC.defaults()
 	g.Log.defaults()
+	g.Embedder.defaults(file)
 	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir, &g.SiblingsDir, &g.EncryptionKey} {
 		*p = under(file, *p)
 	}
@@ -170,6 +172,7 @@ func (g *Gateway) validate(file string) error {
 			p.add("limits."+key, "%g is below zero: leave it out for the default", v)
 		}
 	}
+	g.Embedder.validate(p)
 	g.AMC.validate(p, g)
 	return p.err()
 }

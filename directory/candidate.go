@@ -27,6 +27,7 @@ type Candidate struct {
 	Capability
 	Score      float64 // ranks within one directory only; not comparable between directories
 	Confidence uint16  // per ten thousand; comparable between directories
+	Load       uint16  // how busy the agent was when it was ranked, 0 idle; breaks ties of the score and is no part of it
 	Offline    bool    // the agent is not attached now
 	Evidence   Evidence
 }

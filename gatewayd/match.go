@@ -21,6 +21,9 @@ func (o *options) explainMatch(cmd *cobra.Command, c *control.Client, r admin.Ma
 }
 
 func printMatch(w io.Writer, m admin.Match) {
+	if m.Reduced != "" {
+		fmt.Fprintln(w, m.Reduced)
+	}
 	t := table(w, "", "CONFIDENCE", "SKILL", "WORDS", "PAIRS", "COSINE", "COVERED", "CAPABILITY")
 	for i, c := range m.Candidates {
 		bar := ""

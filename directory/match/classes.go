@@ -35,14 +35,12 @@ func (p *Prepared) fitOfClasses(c *directory.Capability) float64 {
 	return sum / float64(len(p.classes))
 }
 
-// scoreClasses finds the documents that fit the classes asked for, and blends how well with what their text scores: each as standard
-// deviations from its mean. Without a text the classes alone rank.
-func (r *ranking) scoreClasses() {
+// findClasses finds the documents that fit the classes asked for, and how well.
+func (r *ranking) findClasses() {
 	if len(r.classes) == 0 {
 		return
 	}
 	r.filed = map[int]float64{}
-	var s spread
 	for i, p := range r.parts {
 		for _, asked := range r.classes {
 			for _, class := range taxonomy.Ancestors(asked) {
@@ -50,23 +48,28 @@ func (r *ranking) scoreClasses() {
 					if at := r.first[i] + int(id); r.filed[at] == 0 && !p.isDead(id) {
 						if fit := r.fitOfClasses(&p.docs[id].cap); fit > 0 {
 							r.filed[at] = fit
-							s.add(fit)
+							r.filedSpread.add(fit)
 						}
 					}
 				}
 			}
 		}
 	}
-	s.n = int64(r.live) // the others are 0
-	if r.Text == "" {
+	r.filedSpread.n = int64(r.live) // the others are 0
+}
+
+// blendClasses adds how well the candidates fit to what their text scores: each as standard deviations from its mean.
+func (r *ranking) blendClasses() {
+	if len(r.classes) == 0 {
 		return
 	}
-	mean, deviation := s.meanAndDeviation()
-	for at := range r.rank {
-		r.rank[at] -= mean / deviation
-	}
-	for at, fit := range r.filed {
-		r.rank[at] += fit / deviation
+	mean, deviation := r.filedSpread.meanAndDeviation()
+	for i := range r.list {
+		d := &r.list[i]
+		d.score -= mean / deviation
+		if fit := r.filed[int(d.at)]; fit > 0 {
+			d.score += fit / deviation
+		}
 	}
 }
 

@@ -95,27 +95,32 @@ func share(part, whole float64) float64 {
 
 func myriad(part, whole float64) uint16 { return uint16(math.Round(fullMyriad * share(part, whole))) }
 
-func (r *ranking) confidence(d doc) uint16 {
+// confidence is that of a document, or 0 where it is below the least one and nobody hears how far.
+func (r *ranking) confidence(d *doc) uint16 {
 	if r.Text == "" || len(r.Caps) > 0 {
 		return r.judged(&d.document().cap, fullMyriad)
 	}
 	sum := 0.
-	for _, t := range r.terms {
-		if p, ok := postingOf(d.part.terms[t.text], d.id); ok {
-			sum += t.bg * saturate(int(p.weight), d.document().length)
+	for i := range r.found {
+		if p, ok := postingOf(r.found[i].lists[d.n], d.id); ok {
+			sum += r.found[i].bg * saturate(int(p.weight), int(d.part.sizes[d.id].length))
 		}
 	}
-	for _, t := range r.pairs {
-		if _, ok := postingOf(d.part.pairs[t.text], d.id); ok {
-			sum += r.pairFactor * t.bg
+	for i := range r.foundPairs {
+		if _, ok := postingOf(r.foundPairs[i].lists[d.n], d.id); ok {
+			sum += r.pairFactor * r.foundPairs[i].bg
 		}
 	}
-	sum += r.nearly(&d.document().cap)
 	cos := 0.
-	if v := r.embedding; v.scale > 0 { // the cosine in hand may be a step's
-		cos = float64(float32(dot(v.v, d.part.vec(d.id))) * v.scale * d.part.scales[d.id])
+	if r.embedding.scale > 0 {
+		cos = float64(d.part.vecs.cosine(&r.embedding, d.id))
 	}
-	return r.judged(&d.document().cap, calibrated(share(sum, r.total), cos))
+	// The words that are nearly met are the dearest to find: not for what could not reach the least confidence by them.
+	most := r.judged(&d.document().cap, calibrated(share(sum+typoTrust*totalBackground(r.unknown), r.total), cos))
+	if most < r.MinScore && r.Refused == nil {
+		return 0
+	}
+	return r.judged(&d.document().cap, calibrated(share(sum+r.nearlyIn(d), r.total), cos))
 }
 
 // judged takes the classes of a request into account: they count as much as its text, and alone where it has none.

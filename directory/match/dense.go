@@ -9,19 +9,11 @@ import (
 
 // Field weights of the embedding; they are the token table's, not BM25F's.
 const (
-	denseName       = 2
-	denseText       = 1 // description, tags, classes
-	denseRest       = .3
-	maxDenseChars   = 1500 // code points of a field
-	denseCandidates = 2000 // above denseAll documents the dense part runs over so many of the text part's best only
-	denseAll        = 100_000
+	denseName     = 2
+	denseText     = 1 // description, tags, classes
+	denseRest     = .3
+	maxDenseChars = 1500 // code points of a field
 )
-
-// vector is a text's embedding in bytes, with what brings its length to 1.
-type vector struct {
-	v     []int8
-	scale float32 // 1/length; 0 for a text without known stems
-}
 
 // quantise turns a vector of length 1, or a zero one, into bytes appended to b.
 func quantise(b []int8, v []float32) ([]int8, float32) {
@@ -41,50 +33,76 @@ func quantise(b []int8, v []float32) ([]int8, float32) {
 	return b, float32(1 / math.Sqrt(length))
 }
 
-// dot is the sum of products of two byte vectors of one length.
+// dot is the sum of products of two byte vectors of one length. [vector.dot] is the fast one, for vectors that are kept.
 func dot(x, y []int8) int32 {
-	y = y[:len(x)]
-	var a, b, c, d int32
-	i := 0
-	for ; i+4 <= len(x); i += 4 {
-		p, q := x[i:i+4:i+4], y[i:i+4:i+4]
-		a += int32(p[0]) * int32(q[0])
-		b += int32(p[1]) * int32(q[1])
-		c += int32(p[2]) * int32(q[2])
-		d += int32(p[3]) * int32(q[3])
+	sum := int32(0)
+	for i, v := range x {
+		sum += int32(v) * int32(y[i])
 	}
-	for ; i < len(x); i++ {
-		a += int32(x[i]) * int32(y[i])
+	return sum
+}
+
+// denseBag is a capability's stems with their weights for the token table.
+type denseBag struct {
+	stems []table.Weighted
+	at    map[string]int
+}
+
+func (b *denseBag) add(weight float64, terms []string) {
+	if b.at == nil {
+		b.at = map[string]int{}
 	}
-	return a + b + c + d
+	for _, t := range terms {
+		i, ok := b.at[t]
+		if !ok {
+			i = len(b.stems)
+			b.at[t] = i
+			b.stems = append(b.stems, table.Weighted{Stem: t})
+		}
+		b.stems[i].TF += weight
+	}
+}
+
+// denseWeight is what the table weighs a field by.
+func denseWeight(field uint8) float64 {
+	switch field {
+	case fieldName:
+		return denseName
+	case fieldDescription, fieldTags:
+		return denseText
+	}
+	return denseRest
 }
 
 // Bag is what of a capability is embedded: its distinct stems, each with its frequency weighted by field, of the first 1,500 characters
 // of each field. A text alone is a capability that has a description only.
 func Bag(c *directory.Capability) []table.Weighted {
-	var bag []table.Weighted
-	at := map[string]int{}
-	add := func(weight float64, terms []string) {
-		for _, t := range terms {
-			i, ok := at[t]
-			if !ok {
-				i = len(bag)
-				at[t] = i
-				bag = append(bag, table.Weighted{Stem: t})
+	var bag denseBag
+	short := *c
+	short.Name, short.Description, short.Parameters = firstChars(c.Name, maxDenseChars), firstChars(c.Description, maxDenseChars), firstChars(c.Parameters, maxDenseChars)
+	short.Tags, short.Examples = firstCharsOf(c.Tags), firstCharsOf(c.Examples)
+	eachField(&short, func(terms []string, _ int, field uint8) { bag.add(denseWeight(field), terms) })
+	return bag.stems
+}
+
+func firstCharsOf(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = firstChars(s, maxDenseChars)
+	}
+	return out
+}
+
+// allDense says whether the table reads a capability's fields to their ends.
+func allDense(c *directory.Capability) bool {
+	for _, list := range [][]string{{c.Name, c.Description, c.Parameters}, c.Tags, c.Examples} {
+		for _, s := range list {
+			if len(s) > maxDenseChars {
+				return false
 			}
-			bag[i].TF += weight
 		}
 	}
-	add(denseName, distinct(Terms(firstChars(c.Name, maxDenseChars))))
-	add(denseText, Terms(firstChars(c.Description, maxDenseChars)))
-	for _, t := range c.Tags {
-		add(denseText, Terms(firstChars(t, maxDenseChars)))
-	}
-	for _, e := range c.Examples {
-		add(denseRest, Terms(firstChars(e, maxDenseChars)))
-	}
-	add(denseRest, Terms(firstChars(c.Parameters, maxDenseChars)))
-	return bag
+	return true
 }
 
 // embedQuery is the embedding of a request's terms.
@@ -106,8 +124,7 @@ func embedQuery(tokens *table.Table, terms []string) vector {
 			bag = append(bag, table.Weighted{Stem: t, TF: tf})
 		}
 	}
-	v, scale := quantise(nil, tokens.Embed(bag))
-	return vector{v, scale}
+	return newVector(tokens.Embed(bag))
 }
 
 func firstChars(s string, n int) string {

@@ -2,8 +2,10 @@
 //
 // Text becomes terms the same way everywhere ([Terms]): NFKC without hidden characters, camelCase and snake_case cut, words of
 // letters and numbers, lower case, no stop words, Porter stems; runs of Han, Hiragana, Katakana and Hangul give their character
-// pairs too. Hard filters come first. The rank is BM25F over weighted fields plus .4 of BM25 over neighbouring pairs of terms.
-// That score is only an order within one directory; what two gateways may compare is the confidence ([AnswerBar], [ScoreText]),
+// pairs too. Hard filters come first. The rank is BM25F over weighted fields plus .4 of BM25 over neighbouring pairs of terms, fused with
+// the cosine of embeddings: those of the built-in token table, or of an [Embedder] of the operator's that the caller asks (the package
+// itself asks nobody). A request by text costs the postings of its terms and one scan of all vectors, in a directory of more than 100,000
+// capabilities that of the 2,000 best only. That score is only an order within one directory; what two gateways may compare is the confidence ([AnswerBar], [ScoreText]),
 // which depends on the request and one capability's text alone.
 //
 // Concurrency: an [Index] has one writer at a time (its owner serialises Apply and Load); any number of readers call

@@ -18,6 +18,27 @@ type Index struct {
 
 	now       atomic.Pointer[view]
 	scratches [4]atomic.Pointer[scratch] // not in use by a reader
+
+	// Of an embedder other than the built-in table, whose vectors are kept; "" and 0 where there is none.
+	embedder string
+	dim      int
+
+	few bool // a test's: denseAll and denseBest are small
+}
+
+// Above denseAll capabilities the dense part runs over the denseBest best of the text part alone (MATCHING, section 2).
+func (x *Index) denseAll() int {
+	if x.few {
+		return 1_000
+	}
+	return 100_000
+}
+
+func (x *Index) denseBest() int {
+	if x.few {
+		return 100
+	}
+	return 2_000
 }
 
 // view is one state of the index.
@@ -28,6 +49,7 @@ type view struct {
 	live    int
 	length  int64
 	bigrams int64
+	norms   atomic.Pointer[norms] // made when they are needed
 }
 
 func (x *Index) view() *view {
@@ -56,10 +78,17 @@ func (x *Index) Agents() int {
 	return n
 }
 
+// Use says whose vectors the index keeps and ranks by, beside the built-in table: those of an embedder of this id and dimension. It is
+// called once, before there are readers or vectors.
+func (x *Index) Use(id string, dim int) { x.embedder, x.dim = id, dim }
+
 // Change is what one AIC offers from now on.
 type Change struct {
 	AIC  string
 	Caps []directory.Capability // none: it is forgotten
+	// Embedded are the capabilities' vectors ([Passage]) by the embedder that the index uses. Others, and another number of them, are
+	// ignored; a capability without one is ranked by its words, as one of usual likeness.
+	Embedded Embedded
 }
 
 // Apply makes changes of different AICs at once: cheaper than one after the other, since they share a segment. One writer at a time.
@@ -67,9 +96,16 @@ func (x *Index) Apply(changes ...Change) {
 	parts := without(x.view().parts, changes)
 	s := newSegment()
 	for _, c := range changes {
-		for _, k := range c.Caps {
+		embedded := c.Embedded.fits(len(c.Caps), x.embedder, x.dim)
+		for i, k := range c.Caps {
 			k.AIC = c.AIC
 			s.add(x.tokens(), k)
+			switch {
+			case embedded:
+				s.outside.add(unitLength(c.Embedded.Vectors[i]))
+			case x.dim > 0:
+				s.outside.add(make([]float32, x.dim))
+			}
 		}
 	}
 	if len(s.docs) > 0 {

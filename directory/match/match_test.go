@@ -293,7 +293,7 @@ func TestReadersSeeWholeChanges(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 300 {
-			x.Apply(Change{three[0].AIC, three})
+			x.Apply(Change{AIC: three[0].AIC, Caps: three})
 			x.Apply(Change{AIC: three[0].AIC})
 		}
 	}()
@@ -376,7 +376,7 @@ func BenchmarkPut4k(b *testing.B) {
 	for b.Loop() {
 		var x Index
 		for i := range caps {
-			x.Apply(Change{caps[i].AIC, caps[i : i+1]})
+			x.Apply(Change{AIC: caps[i].AIC, Caps: caps[i : i+1]})
 		}
 	}
 }

@@ -38,11 +38,17 @@ type Query struct {
 	After *Place
 	// All asks for everything that passes the filters where the request names neither a text nor capabilities, tags or classes.
 	All bool
+	// Embedded are the request's vectors ([Passages]) by the embedder that the index uses: it is ranked by them then. Where they are of
+	// another one, or not as many, it is ranked by its words alone. The zero value ranks by the built-in table.
+	Embedded Embedded
 	// Without leaves parts of the pipeline out, to measure what each is worth.
 	Without Parts
 	// Refuse is the owner's own filter (state, visibility, liveness): why a capability is held back, "" where it is not; nil holds
 	// nothing back. It must be fast and must not call the index.
 	Refuse func(*directory.Capability) string
+	// Load is how busy a capability's agent is now, 0 idle; of two that score alike the less busy one comes first. nil: all are alike. It must
+	// be fast and must not call the index.
+	Load func(*directory.Capability) uint16
 	// Refused hears of the best capabilities that a filter or a limit held back, and why; nil ignores it.
 	Refused func(c *directory.Capability, score float64, why string)
 }
@@ -50,6 +56,7 @@ type Query struct {
 // Place is where a list of candidates ended.
 type Place struct {
 	Score float64
+	Load  uint16 // of the last one, as it was then
 	CapID string
 }
 
@@ -75,6 +82,7 @@ type Prepared struct {
 	unknown    []queryTerm // words that may be typing errors
 	step                   // the whole request
 	steps      []step      // of a request that asks for several things
+	outside    []vector    // of Embedded: of the whole request, then of its steps
 }
 
 // step is a request's text, or the part of it that asks for one thing, as it is compared.
@@ -101,8 +109,11 @@ func prepare(q Query, tokens *table.Table) *Prepared {
 	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(tokens, list)}
 	if q.Without&Steps == 0 {
 		for _, s := range steps(q.Text) {
-			p.steps = append(p.steps, readStep(tokens, s))
+			p.steps = append(p.steps, readStep(tokens, s.terms))
 		}
+	}
+	for _, v := range q.Embedded.Vectors {
+		p.outside = append(p.outside, newVector(unitLength(v)))
 	}
 	p.total, p.pairFactor = totalBackground(p.terms), pairFactor(p.terms, p.pairs)
 	for _, c := range q.Classes {

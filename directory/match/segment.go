@@ -41,24 +41,31 @@ type posting struct {
 }
 
 type document struct {
-	cap     directory.Capability
-	tags    []string // normalised
-	length  int      // of all fields, in tenths
-	bigrams int
+	cap  directory.Capability
+	tags []string // normalised
+}
+
+// size is how long a document is.
+type size struct {
+	length  int32 // of all fields, in tenths
+	bigrams int32
 }
 
 // segment is an immutable part of the index. Postings are in the order of documents.
 type segment struct {
 	docs   []document
+	sizes  []size   // of each
+	order  []uint32 // the place of each among all by Capability Identifier: ties are broken by it
 	terms  map[string][]posting
 	pairs  map[string][]posting // weight counts the pair
 	idents map[string][]uint32  // raw names and skill ids, lower case
 	under  map[string][]uint32  // documents of a class and of those below it
 	byAIC  map[string][]uint32
 	byCap  map[string]uint32
-	vecs   []int8    // embeddings, one behind the other
-	scales []float32 // of each
-	grams  lazyGrams
+	vecs   vectors // by the built-in table
+
+	outside vectors // by another embedder, as many as there are documents; none where the index uses no other
+	grams   lazyGrams
 
 	// While it is built.
 	agent agentTerms // of the last document: an agent's skills come one after the other
@@ -117,26 +124,35 @@ func distinct(list []string) []string {
 // add appends one capability; it is called only while the segment is built.
 func (s *segment) add(tokens *table.Table, c directory.Capability) {
 	id := uint32(len(s.docs))
-	d := document{cap: c, tags: normaliseTags(c.Tags)}
+	var length, bigrams int
 	read := func(list []string, weight int, field uint8) {
 		for _, t := range list {
 			s.count(id, t, weight, field)
 		}
-		d.length += weight * len(list)
+		length += weight * len(list)
 		if field&pairFields != 0 {
 			for i := 1; i < len(list); i++ {
 				s.countPair(id, list[i-1], list[i])
-				d.bigrams++
+				bigrams++
 			}
 		}
 	}
-	eachField(&c, read)
+	var bag denseBag
+	whole := allDense(&c)
+	eachField(&c, func(list []string, weight int, field uint8) {
+		read(list, weight, field)
+		if whole {
+			bag.add(denseWeight(field), list)
+		}
+	})
 	s.agent.of(&c, read)
-	d.length, d.bigrams = max(d.length, 1), max(d.bigrams, 1) // one dummy, so that no length is 0
-	s.docs = append(s.docs, d)
-	var scale float32
-	s.vecs, scale = quantise(s.vecs, tokens.Embed(Bag(&c)))
-	s.scales = append(s.scales, scale)
+	s.docs = append(s.docs, document{cap: c, tags: normaliseTags(c.Tags)})
+	s.sizes = append(s.sizes, size{int32(max(length, 1)), int32(max(bigrams, 1))}) // one dummy, so that no length is 0
+	if whole {
+		s.vecs.add(tokens.Embed(bag.stems))
+	} else {
+		s.vecs.add(tokens.Embed(Bag(&c)))
+	}
 	s.index(id)
 }
 
@@ -191,12 +207,6 @@ func (s *segment) index(id uint32) {
 	s.byCap[c.CapID] = id
 }
 
-// vec is a document's embedding.
-func (s *segment) vec(id uint32) []int8 {
-	dim := len(s.vecs) / len(s.docs)
-	return s.vecs[int(id)*dim : (int(id)+1)*dim]
-}
-
 // part is a segment as one view sees it: some of its documents are gone. Parts are immutable; a removal makes a new one.
 type part struct {
 	*segment
@@ -208,12 +218,26 @@ type part struct {
 }
 
 func newPart(s *segment) *part {
+	s.putInOrder()
 	p := &part{segment: s, live: len(s.docs), liveAICs: len(s.byAIC)}
-	for i := range s.docs {
-		p.length += int64(s.docs[i].length)
-		p.bigrams += int64(s.docs[i].bigrams)
+	for _, d := range s.sizes {
+		p.length += int64(d.length)
+		p.bigrams += int64(d.bigrams)
 	}
 	return p
+}
+
+// putInOrder completes a segment.
+func (s *segment) putInOrder() {
+	byID := make([]uint32, len(s.docs))
+	for i := range byID {
+		byID[i] = uint32(i)
+	}
+	slices.SortFunc(byID, func(x, y uint32) int { return strings.Compare(s.docs[x].cap.CapID, s.docs[y].cap.CapID) })
+	s.order = make([]uint32, len(s.docs))
+	for place, id := range byID {
+		s.order[id] = uint32(place)
+	}
 }
 
 func (p *part) isDead(doc uint32) bool {
@@ -248,8 +272,8 @@ func (p *part) clone() *part {
 func (p *part) kill(ids []uint32) {
 	for _, id := range ids {
 		p.dead[id/64] |= 1 << (id % 64)
-		p.length -= int64(p.docs[id].length)
-		p.bigrams -= int64(p.docs[id].bigrams)
+		p.length -= int64(p.sizes[id].length)
+		p.bigrams -= int64(p.sizes[id].bigrams)
 	}
 	p.live -= len(ids)
 	p.liveAICs--
@@ -272,9 +296,9 @@ func (p *part) alive(list []posting) int {
 // merge builds one segment of the living documents of several parts, in order.
 func merge(parts ...*part) *segment {
 	s := newSegment()
-	room := 0
+	room, dim := 0, 0
 	for _, p := range parts {
-		room += p.live
+		room, dim = room+p.live, max(dim, p.outside.dim)
 	}
 	s.docs = make([]document, 0, room)
 	for _, p := range parts {
@@ -283,8 +307,14 @@ func merge(parts ...*part) *segment {
 			if !p.isDead(uint32(id)) {
 				moved[id] = uint32(len(s.docs))
 				s.docs = append(s.docs, p.docs[id])
-				s.vecs = append(s.vecs, p.vec(uint32(id))...)
-				s.scales = append(s.scales, p.scales[id])
+				s.sizes = append(s.sizes, p.sizes[id])
+				s.vecs.addFrom(&p.vecs, uint32(id))
+				switch {
+				case p.outside.dim > 0:
+					s.outside.addFrom(&p.outside, uint32(id))
+				case dim > 0: // it was loaded before the index used the embedder
+					s.outside.add(make([]float32, dim))
+				}
 				s.index(moved[id])
 			}
 		}

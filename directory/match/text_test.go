@@ -131,7 +131,7 @@ func FuzzTerms(f *testing.F) {
 		}
 		c := directory.Capability{CapID: "x", Name: s, Description: s}
 		var x Index
-		x.Apply(Change{"a", []directory.Capability{c}})
+		x.Apply(Change{AIC: "a", Caps: []directory.Capability{c}})
 		if got := x.Resolve(Query{Text: s}); len(s) <= MaxQueryChars && len(terms) > 0 && len(got) != 1 {
 			t.Fatalf("a capability does not find itself by %q", s)
 		}

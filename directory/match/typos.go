@@ -1,7 +1,9 @@
 package match
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"unicode"
 
@@ -71,6 +73,7 @@ func dice(x, y []string) float64 {
 // grams finds the terms of a segment that have a trigram.
 type grams struct {
 	terms []string // in order
+	count []uint16 // distinct trigrams of each
 	has   map[string][]uint32
 }
 
@@ -85,9 +88,11 @@ func (s *segment) gramsOf() *grams {
 	}
 	slices.Sort(g.terms)
 	for i, t := range g.terms {
-		for _, tri := range trigrams(t) {
+		list := trigrams(t)
+		for _, tri := range list {
 			g.has[tri] = append(g.has[tri], uint32(i))
 		}
+		g.count = append(g.count, uint16(min(len(list), 1<<16-1)))
 	}
 	s.grams.Store(g)
 	return g
@@ -95,46 +100,50 @@ func (s *segment) gramsOf() *grams {
 
 type lazyGrams = atomic.Pointer[grams]
 
-// correction is a term of the directory that a word of the request may have meant.
-type correction struct {
-	meant string
-	dice  float64
+// nearTerm is a term of the directory that a word of the request may have meant, 0 to 1 how like it is.
+type nearTerm struct {
+	located
+	dice float64
 }
 
-// corrections are the terms nearest to a word, the nearest first.
-func (v *view) corrections(word string) []correction {
-	tri := trigrams(word)
+// near are the terms near to the i-th unknown word, the nearest first. They are looked for once.
+func (r *ranking) near(i int) []nearTerm {
+	for len(r.nearTerms) < len(r.unknown) {
+		r.nearTerms = append(r.nearTerms, nil)
+	}
+	if r.nearTerms[i] == nil {
+		r.nearTerms[i] = r.findNear(r.unknown[i])
+	}
+	return r.nearTerms[i]
+}
+
+func (r *ranking) findNear(word queryTerm) []nearTerm {
+	tri := trigrams(word.text)
 	best := map[string]float64{}
-	for _, p := range v.parts {
+	for _, p := range r.parts {
 		g := p.gramsOf()
-		shared := map[uint32]int{}
+		shared := make([]uint16, len(g.terms))
 		for _, t := range tri {
 			for _, i := range g.has[t] {
 				shared[i]++
 			}
 		}
-		for i, n := range shared {
-			if 2*n < len(tri)/2 { // no way to be near enough
-				continue
-			}
-			if d := dice(tri, trigrams(g.terms[i])); d >= leastDice && p.alive(p.terms[g.terms[i]]) > 0 {
+		for i, both := range shared {
+			if d := 2 * float64(both) / float64(len(tri)+int(g.count[i])); d >= leastDice {
 				best[g.terms[i]] = d
 			}
 		}
 	}
-	out := make([]correction, 0, len(best))
+	out := make([]nearTerm, 0, len(best))
 	for t, d := range best {
-		out = append(out, correction{t, d})
-	}
-	slices.SortFunc(out, func(x, y correction) int {
-		switch {
-		case x.dice > y.dice || x.dice == y.dice && x.meant < y.meant:
-			return -1
-		default:
-			return 1
+		if l := r.locate(queryTerm{text: t, count: word.count}, termsOf); l.df > 0 {
+			out = append(out, nearTerm{l, d})
 		}
+	}
+	slices.SortFunc(out, func(x, y nearTerm) int {
+		return cmp.Or(cmp.Compare(y.dice, x.dice), strings.Compare(x.text, y.text))
 	})
-	return out[:min(len(out), maxCorrection)]
+	return out
 }
 
 // meant is a word of a request and what it may have meant.
@@ -142,20 +151,36 @@ type meant struct{ word, term string }
 
 // scoreTypos adds what the words that nobody knows may have meant.
 func (r *ranking) scoreTypos() {
-	for _, t := range r.unknown {
-		if r.frequency(func(p *part) []posting { return p.terms[t.text] }) > 0 {
+	for n, t := range r.unknown {
+		if i := slices.IndexFunc(r.found, func(f located) bool { return f.text == t.text }); r.found[i].df > 0 {
 			continue
 		}
-		for _, c := range r.corrections(t.text) {
-			r.meant = append(r.meant, meant{t.text, c.meant})
-			idf := r.termIDF(c.meant) * typoShare * c.dice
-			for i, p := range r.parts {
-				for _, e := range p.terms[c.meant] {
-					r.lex[r.first[i]+int(e.doc)] += r.termScore(idf, t, e, &p.docs[e.doc])
-				}
-			}
+		list := r.near(n)
+		for _, c := range list[:min(len(list), maxCorrection)] {
+			r.meant = append(r.meant, meant{t.text, c.text})
+			c.idf *= typoShare * c.dice
+			r.scoreTerm(&r.words, &c.located)
 		}
 	}
+}
+
+// nearlyIn is [Prepared.nearly] of a document that is indexed.
+func (r *ranking) nearlyIn(d *doc) float64 {
+	sum := 0.
+	for n, t := range r.unknown {
+		i := slices.IndexFunc(r.found, func(f located) bool { return f.text == t.text })
+		if _, has := postingOf(r.found[i].lists[d.n], d.id); has {
+			continue
+		}
+		best := 0.
+		for _, c := range r.near(n) {
+			if p, has := postingOf(c.lists[d.n], d.id); has {
+				best = max(best, c.dice*saturate(int(p.weight), int(d.part.sizes[d.id].length)))
+			}
+		}
+		sum += typoTrust * t.bg * best
+	}
+	return sum
 }
 
 // nearly is what the unknown words of a request are worth in a capability that has a term which each may have meant, as a sum of

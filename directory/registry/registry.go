@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -57,7 +58,8 @@ type record struct {
 
 type liveness struct {
 	alive    atomic.Bool
-	lastSeen atomic.Int64 // unix milliseconds, 0 for never
+	lastSeen atomic.Int64  // unix milliseconds, 0 for never
+	free     atomic.Uint32 // share of its places that are free, 0 to 255
 }
 
 // Open loads every entry of the store.
@@ -202,6 +204,28 @@ func (r *Registry) SetAlive(aic string, alive bool, now time.Time) bool {
 	return true
 }
 
+// SetCapacity notes how many of its places an attached agent has free, of 255; false if it has no entry. Nobody is told.
+func (r *Registry) SetCapacity(aic string, free uint8) bool {
+	rec := r.record(aic)
+	if rec == nil {
+		return false
+	}
+	rec.live.free.Store(uint32(free))
+	return true
+}
+
+// offlineLoad is that of an agent that is not attached: above that of every other.
+const offlineLoad = 256
+
+// load is how busy an agent is: 0 with all places free, 255 with none.
+func (r *Registry) load(c *directory.Capability) uint16 {
+	rec := r.record(c.AIC)
+	if rec == nil || !rec.live.alive.Load() {
+		return offlineLoad
+	}
+	return uint16(math.MaxUint8 - rec.live.free.Load())
+}
+
 // Alive says whether an agent is attached.
 func (r *Registry) Alive(aic string) bool {
 	rec := r.record(aic)
@@ -244,6 +268,7 @@ func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
 		}
 		return ""
 	}
+	q.Load = r.load
 	list := r.index.Resolve(q.Query)
 	for i := range list {
 		list[i].Offline = !r.Alive(list[i].AIC)
@@ -509,6 +534,25 @@ func (r *Registry) reindex(c match.Change) {
 	if len(batch) > 0 { // else another has made it
 		r.index.Apply(batch...)
 	}
+}
+
+// UseEmbedder says whose vectors the matcher keeps and ranks by, beside the built-in table. It is called once, right after [Open].
+func (r *Registry) UseEmbedder(id string, dim int) { r.index.Use(id, dim) }
+
+// SetVectors gives the matcher the vectors of an entry's capabilities, in their order. They hold for one version of the entry: ErrConflict
+// if it is another by now. The digest does not follow them, so nobody is told.
+func (r *Registry) SetVectors(ctx context.Context, aic string, version uint64, e match.Embedded) error {
+	free, err := r.own(ctx, aic)
+	if err != nil {
+		return err
+	}
+	defer free()
+	rec := r.record(aic)
+	if rec == nil || rec.entry.Version != version {
+		return fmt.Errorf("vectors of %s at version %d: %w", aic, version, directory.ErrConflict)
+	}
+	r.reindex(match.Change{AIC: aic, Caps: rec.caps, Embedded: e})
+	return nil
 }
 
 // own waits until nobody else changes the AIC. Its owner calls free when the change is visible.

@@ -499,7 +499,7 @@ func TestASearchContinuesWhereItEnded(t *testing.T) {
 			got = append(got, c.AIC)
 		}
 		last := list[len(list)-1]
-		q.After = &match.Place{Score: last.Score, CapID: last.CapID}
+		q.After = &match.Place{Score: last.Score, Load: last.Load, CapID: last.CapID}
 	}
 	var want []string
 	for _, c := range all {

@@ -6,12 +6,12 @@
 //
 // It builds gatewayd, makes two domains, runs their gateways as processes on loopback, enrols the agents of a synthetic corpus
 // and plays one of them over real QUIC: what is measured is the gateway and not a command line. Sessions run between an agent
-// in this process and one in a child process; the floors' servers are child processes too, so that both sides of a ratio cross
+// in this process and one in a child process; the matcher and the directory alone are measured in this process, first; the floors' servers are child processes too, so that both sides of a ratio cross
 // processes alike. Everything is pinned to one core, but for what many do at once, and the mode is reported.
 //
 // It writes bench.json, a list of {"name","mode","ours","floor","ratio","bar","unit","samples","spread"}, and prints the same as
 // a Markdown table. Times are the medians in microseconds; spread is half the interquartile range of the blocks' own ratios. It
-// exits with 1 where a ratio is above twice its bar by more than the spread, or where something could not be measured.
+// exits with 1 where a ratio that has a bar is above twice its bar by more than the spread, or where something could not be measured.
 package main
 
 import (
@@ -90,17 +90,24 @@ func bench(ctx context.Context, o options) error {
 	}
 	defer os.RemoveAll(dir)
 	at := time.Now()
-	gatewayd, err := build(ctx, dir)
+	gatewayd, root, err := build(ctx, dir)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("built gatewayd in %v\n", time.Since(at).Round(time.Millisecond))
 	at = time.Now()
+	local, done, err := localRows(ctx, dir, root, o.rows)
+	if err != nil {
+		return err
+	}
+	defer done()
+	fmt.Printf("filled the directories of this process in %v\n", time.Since(at).Round(time.Millisecond))
+	at = time.Now()
 	mode, err := pin()
 	if err != nil {
 		return err
 	}
-	results, err := measureAll(ctx, o, filepath.Join(dir, "w"), gatewayd, mode)
+	results, err := measureAll(ctx, o, filepath.Join(dir, "w"), gatewayd, local, mode)
 	if err != nil {
 		return err
 	}
@@ -114,14 +121,18 @@ func bench(ctx context.Context, o options) error {
 // row is one operation beside its floor.
 type row struct {
 	name        string
-	bar         float64
-	blocks      int // of a full run
+	bar         float64 // 0: it is only told
+	blocks      int     // of a full run
 	ours, floor op
 	wide        bool // on all cores: many at once; such rows come last
 }
 
-// measureAll starts everything, runs the rows one after the other, and stops everything.
-func measureAll(ctx context.Context, o options, dir, gatewayd, mode string) (results []result, err error) {
+// measureAll runs the rows of what is in this process, then those between processes: nothing waits meanwhile that could time out.
+func measureAll(ctx context.Context, o options, dir, gatewayd string, local []row, mode string) ([]result, error) {
+	results, err := measureRows(ctx, o, local, func() (string, error) { return mode, nil }, mode)
+	if err != nil {
+		return nil, err
+	}
 	w, err := newWorld(dir, gatewayd)
 	if err != nil {
 		return nil, err
@@ -133,6 +144,15 @@ func measureAll(ctx context.Context, o options, dir, gatewayd, mode string) (res
 		return nil, fmt.Errorf("%w%s", err, w.tails())
 	}
 	fmt.Printf("started and enrolled %d agents with %d capabilities in %v\n", capOrigin+2, capOrigin*capSkills+2, time.Since(at).Round(time.Millisecond))
+	more, err := measureRows(ctx, o, rows, func() (string, error) { return spread(w.pids()) }, mode)
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, w.tails())
+	}
+	return append(results, more...), nil
+}
+
+// measureRows runs the rows one after the other. widen moves everything to all cores, before the first row that is wide.
+func measureRows(ctx context.Context, o options, rows []row, widen func() (string, error), mode string) (results []result, err error) {
 	wide := false
 	for _, r := range rows {
 		if !o.rows.MatchString(r.name) {
@@ -142,7 +162,7 @@ func measureAll(ctx context.Context, o options, dir, gatewayd, mode string) (res
 			r.blocks /= 4
 		}
 		if r.wide && !wide {
-			if mode, err = spread(w.pids()); err != nil {
+			if mode, err = widen(); err != nil {
 				return nil, err
 			}
 			wide = true
@@ -151,7 +171,7 @@ func measureAll(ctx context.Context, o options, dir, gatewayd, mode string) (res
 		blocks, err := measure(rowCtx, r.ours, r.floor, r.blocks, blockSize)
 		cancel()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w%s", r.name, err, w.tails())
+			return nil, fmt.Errorf("%s: %w", r.name, err)
 		}
 		results = append(results, summarise(r, mode, blocks))
 	}

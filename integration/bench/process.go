@@ -80,18 +80,18 @@ func run(ctx context.Context, dir, program string, args ...string) ([]byte, erro
 	return out.Bytes(), nil
 }
 
-// build makes gatewayd in dir.
-func build(ctx context.Context, dir string) (string, error) {
+// build makes gatewayd in dir, and says where the module is.
+func build(ctx context.Context, dir string) (program, root string, err error) {
 	out, err := run(ctx, "", "go", "env", "GOMOD")
 	if err != nil {
-		return "", fmt.Errorf("find the module: %w", err)
+		return "", "", fmt.Errorf("find the module: %w", err)
 	}
 	file := strings.TrimSpace(string(out))
 	mod, err := os.ReadFile(file)
 	if err != nil || !strings.HasPrefix(string(mod), "module agentgw\n") {
-		return "", errors.New("this is not the agentgw module: run `go run ./integration/bench` in its top folder")
+		return "", "", errors.New("this is not the agentgw module: run `go run ./integration/bench` in its top folder")
 	}
-	program := filepath.Join(dir, "gatewayd")
-	_, err = run(ctx, filepath.Dir(file), "go", "build", "-o", program, "./gatewayd")
-	return program, err
+	program, root = filepath.Join(dir, "gatewayd"), filepath.Dir(file)
+	_, err = run(ctx, root, "go", "build", "-o", program, "./gatewayd")
+	return program, root, err
 }

@@ -27,8 +27,12 @@ func report(w io.Writer, file string, results []result) error {
 	fmt.Fprintln(w, "| operation | mode | ours p50 | floor p50 | ratio | ± | bar | 2 × bar | samples | verdict |")
 	fmt.Fprintln(w, "|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
 	for _, r := range results {
-		fmt.Fprintf(w, "| %s | %s | %.0f %s | %.0f %s | %.2f | %.2f | %.2f | %.2f | %d | %s |\n",
-			r.Name, r.Mode, r.Ours, r.Unit, r.Floor, r.Unit, r.Ratio, r.Spread, r.Bar, 2*r.Bar, r.Samples, r.verdict())
+		bar, twice := "–", "–"
+		if r.Bar > 0 {
+			bar, twice = fmt.Sprintf("%.2f", r.Bar), fmt.Sprintf("%.2f", 2*r.Bar)
+		}
+		fmt.Fprintf(w, "| %s | %s | %.0f %s | %.0f %s | %.2f | %.2f | %s | %s | %d | %s |\n",
+			r.Name, r.Mode, r.Ours, r.Unit, r.Floor, r.Unit, r.Ratio, r.Spread, bar, twice, r.Samples, r.verdict())
 	}
 	return nil
 }

@@ -105,6 +105,7 @@ func quantile(list []float64, q float64) float64 {
 // Verdicts of a row.
 const (
 	met         = "met"
+	told        = "no bar"
 	withinTwice = "within twice"
 	nearTwice   = "over twice, within the spread"
 	overTwice   = "missed"
@@ -114,6 +115,8 @@ const (
 // not called within it: on a noisy machine the spread is wide.
 func (r result) verdict() string {
 	switch {
+	case r.Bar == 0:
+		return told
 	case r.Ratio <= r.Bar:
 		return met
 	case r.Ratio <= 2*r.Bar:

@@ -1,4 +1,4 @@
-// Package safehttp fetches from addresses that others named, such as the bundle URL of a peer domain.
+// Package safehttp fetches from, and posts to, addresses that others named, such as the bundle URL of a peer domain.
 //
 // The contract: nobody who chooses a URL, or what its name resolves to, or where it redirects, reaches a machine behind our own
 // border. The address is checked when it is dialled, after every resolution, so a name that changes its mind gains nothing.
@@ -8,12 +8,14 @@
 package safehttp
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -49,6 +51,20 @@ func New(cfg Config) *Client { return &Client{cfg} }
 
 // Get fetches a URL; anything but 200 is an error.
 func (c *Client) Get(ctx context.Context, raw string) ([]byte, error) {
+	return c.do(ctx, http.MethodGet, raw, nil, nil)
+}
+
+// PostJSON sends a JSON document and returns the answer; anything but 200 is an error. A token goes with it as RFC 6750 has it, "" is none;
+// no error holds it, or anything of the answer, which may repeat it.
+func (c *Client) PostJSON(ctx context.Context, raw, token string, body []byte) ([]byte, error) {
+	header := http.Header{"Content-Type": {"application/json"}}
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	return c.do(ctx, http.MethodPost, raw, header, body)
+}
+
+func (c *Client) do(ctx context.Context, method, raw string, header http.Header, sent []byte) ([]byte, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, fmt.Errorf("fetch: %w", err)
@@ -58,10 +74,11 @@ func (c *Client) Get(ctx context.Context, raw string) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, raw, nil)
+	req, err := http.NewRequestWithContext(ctx, method, raw, bytes.NewReader(sent))
 	if err != nil {
 		return nil, fmt.Errorf("fetch: %w", err)
 	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("User-Agent", "agentgw")
 	transport := c.transport(u.Scheme == "http")
 	defer transport.CloseIdleConnections()

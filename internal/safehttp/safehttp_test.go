@@ -3,6 +3,7 @@ package safehttp
 import (
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -120,5 +121,35 @@ func TestCheckAddr(t *testing.T) {
 				t.Errorf("%s, private allowed %v: %v", text, private, err)
 			}
 		}
+	}
+}
+
+// TestPostJSON: the token goes to the host that was asked and nowhere else, and into no error.
+func TestPostJSON(t *testing.T) {
+	const token = "t0ken-of-nobody"
+	var away atomic.Int32
+	other, _ := served(t, func(http.ResponseWriter, *http.Request) { away.Add(1) })
+	base, cfg := served(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case r.URL.Path == "/away":
+			http.Redirect(w, r, other, http.StatusTemporaryRedirect)
+		case r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer "+token || r.Header.Get("Content-Type") != "application/json" || string(body) != `{"a":1}`:
+			http.Error(w, "your token is "+token, http.StatusUnauthorized)
+		default:
+			fmt.Fprint(w, "taken")
+		}
+	})
+	if b, err := New(cfg).PostJSON(t.Context(), base+"/ok", token, []byte(`{"a":1}`)); err != nil || string(b) != "taken" {
+		t.Errorf("%q, %v", b, err)
+	}
+	for path, says := range map[string]string{"/away": "another host", "/ok": "401"} {
+		_, err := New(cfg).PostJSON(t.Context(), base+path, token, []byte(`{"a":2}`))
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), token) {
+			t.Errorf("%s: %v, want %s and no token", path, err, says)
+		}
+	}
+	if away.Load() != 0 {
+		t.Error("the other host was asked")
 	}
 }

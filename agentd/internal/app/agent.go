@@ -83,7 +83,7 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 			}
 			return listening()
 		},
-		Offered: a.offered, Log: a.log,
+		Offered: a.offered, Capacity: a.a2a.Capacity, Log: a.log,
 	})
 	a.engine = &task.Engine{Invoker: a, Store: db.Tasks(cred.AIC), Parallel: c.ParallelN}
 	return a, err

@@ -25,12 +25,13 @@ import (
 
 // fake is a gateway that answers as a test tells it to.
 type fake struct {
-	t      *testing.T
-	domain *identitytest.Domain
-	ep     *endpoint.Endpoint
-	attach atomic.Value // func(*arp.Attach) *arp.Attached
-	answer atomic.Value // func(*semreq.Request) *semreq.Response
-	enrol  atomic.Value // func(*arp.Enrol) frame.Message
+	t        *testing.T
+	domain   *identitytest.Domain
+	ep       *endpoint.Endpoint
+	capacity atomic.Uint32 // of the last ATTACH
+	attach   atomic.Value  // func(*arp.Attach) *arp.Attached
+	answer   atomic.Value  // func(*semreq.Request) *semreq.Response
+	enrol    atomic.Value  // func(*arp.Enrol) frame.Message
 
 	registered        atomic.Value // [32]byte, hash of the key of the one agent; empty: any
 	lose              atomic.Bool  // the answer to the next RENEW; its key counts from then on
@@ -150,6 +151,7 @@ func (f *fake) control(_ context.Context, s *endpoint.Stream) {
 		s.WriteMessage(5*time.Second, &arp.Attached{Code: frame.IdentityMismatch})
 		return
 	}
+	f.capacity.Store(uint32(m.Capacity))
 	attached := f.attach.Load().(func(*arp.Attach) *arp.Attached)(&m)
 	f.mu.Lock() // until it is written: a test writes on the same stream
 	f.streams = append(f.streams, s)
@@ -196,7 +198,7 @@ func (f *fake) clientWith(t *testing.T, id aic.AIC, cert tls.Certificate, offere
 		Listening: func() []semreq.Endpoint {
 			return []semreq.Endpoint{{Host: "127.0.0.1", Port: 1, ALPN: frame.ALPNAgent}}
 		},
-		Offered: offered, Log: slog.New(slog.DiscardHandler),
+		Offered: offered, Capacity: func() uint8 { return 77 }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -242,6 +244,9 @@ func TestOffersAreAcknowledged(t *testing.T) {
 		return frame.TokenInvalid
 	})
 	wait(t, c)
+	if f.capacity.Load() != 77 {
+		t.Errorf("it attached with capacity %d", f.capacity.Load())
+	}
 	for sat, want := range map[string]frame.Code{"good": frame.OK, "bad": frame.TokenInvalid} {
 		f.newest().WriteMessage(5*time.Second, &arp.SessionOffer{CTI: make([]byte, 16), SAT: []byte(sat)})
 		ack := <-f.acks

@@ -50,6 +50,8 @@ type Config struct {
 	Revoked func(m *arp.SessionRevoke)
 	// Listening is where this agent takes sessions now.
 	Listening func() []semreq.Endpoint
+	// Capacity is how many of this agent's places are free now, of 255: its gateway prefers the less busy of two that answer alike.
+	Capacity func() uint8
 	// Offered is shown a session token; its code is the acknowledgement. It must not block.
 	Offered func(cti [16]byte, sat []byte) frame.Code
 	Log     *slog.Logger
@@ -173,7 +175,7 @@ func (c *Client) attach(ctx context.Context, l *link) (err error) {
 		return err
 	}
 	err = l.control.WriteMessage(writeTime, &arp.Attach{
-		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: 255, Grant: *c.grant.Load(),
+		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: c.cfg.Capacity(), Grant: *c.grant.Load(),
 		Trust: c.held(), Now: uint64(time.Now().Unix()),
 	})
 	if err != nil {
@@ -231,7 +233,7 @@ func (c *Client) write(ctx context.Context, l *link) {
 		select {
 		case m = <-l.out:
 		case now := <-tick.C:
-			m = &arp.Keepalive{TSMS: uint64(now.UnixMilli()), Capacity: 255, Pad: arp.KeepalivePad}
+			m = &arp.Keepalive{TSMS: uint64(now.UnixMilli()), Capacity: c.cfg.Capacity(), Pad: arp.KeepalivePad}
 		case <-l.conn.Draining():
 			return
 		case <-l.conn.Context().Done():

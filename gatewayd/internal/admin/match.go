@@ -16,7 +16,9 @@ type MatchRequest struct {
 type Match struct {
 	Terms      []string    `json:"terms"` // stems of the request's text that are looked for; stop words are none
 	Taxonomy   string      `json:"taxonomy"`
-	Bar        uint16      `json:"bar"` // confidence from which the gateway answers itself, per ten thousand
+	Embedder   string      `json:"embedder"`          // whose vectors rank; the confidence is always the built-in table's
+	Reduced    string      `json:"reduced,omitempty"` // why the request was ranked by less
+	Bar        uint16      `json:"bar"`               // confidence from which the gateway answers itself, per ten thousand
 	Candidates []Candidate `json:"candidates"`
 	Refused    []Refused   `json:"refused"`
 	Next       string      `json:"next,omitempty"` // continues the list; absent at its end
@@ -34,7 +36,7 @@ type Candidate struct {
 	Exact      []string  `json:"exact"`   // capability, class, tag, identifier
 	Words      float64   `json:"words"`   // part of the words, and of their neighbouring pairs
 	Pairs      float64   `json:"pairs"`
-	Cosine     float64   `json:"cosine"`   // likeness of the meanings by the token table
+	Cosine     float64   `json:"cosine"`   // likeness of the meanings by the embedder
 	Coverage   uint16    `json:"coverage"` // of the request's terms, by their rarity, per ten thousand
 	Offline    bool      `json:"offline,omitempty"`
 }

@@ -25,6 +25,7 @@ import (
 	"agentgw/gatewayd/internal/aaap"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/amc"
+	"agentgw/gatewayd/internal/embedding"
 	"agentgw/gatewayd/internal/peering"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
@@ -56,11 +57,12 @@ type app struct {
 	lists     newest
 	store     *store.Store
 	registry  *registry.Registry
-	amc       *amc.AMC     // nil without the role
-	center    amc.Center   // the AMC, wherever it is
-	remote    *aaap.Client // it, when it is on another host
-	members   *aaap.Server // the gateways on other hosts, where this is their AMC
-	siblings  siblings     // the other AMCs of the domain, where this is one
+	meanings  *embedding.Keeper // nil without an embeddings endpoint
+	amc       *amc.AMC          // nil without the role
+	center    amc.Center        // the AMC, wherever it is
+	remote    *aaap.Client      // it, when it is on another host
+	members   *aaap.Server      // the gateways on other hosts, where this is their AMC
+	siblings  siblings          // the other AMCs of the domain, where this is one
 	agents    *registrar.Registrar
 	relay     *relay.Relay
 	peers     *peering.Peering
@@ -145,6 +147,9 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if a.registry, err = registry.Open(ctx, a.store); err != nil {
 		return err
 	}
+	if err := a.openEmbedder(); err != nil {
+		return err
+	}
 	return a.begin(ctx)
 }
 
@@ -170,7 +175,7 @@ func (a *app) wire(ctx context.Context) error {
 	a.agents = registrar.New(registrar.Config{
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
 		Codes: registrar.Codes{Prefix: a.cfg.AIC.Prefix, ARSP: a.cfg.AIC.ARSP, Vendor: a.cfg.AIC.Vendor, Salt: a.cfg.AIC.Salted()},
-		AMC:   a.center, Directory: glue{a.registry, a.store}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
+		AMC:   a.center, Directory: glue{a.registry, a.store, a.meanings}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
 		EnrolRate: l.EnrolRate, UpdateRate: l.UpdateRate, Gateways: gateways, NoAgents: !gateway, Audit: a.audit, AuditSoon: a.auditSoon, Log: a.log,
 	})
 	a.peers = peering.New(peering.Config{
@@ -183,7 +188,7 @@ func (a *app) wire(ctx context.Context) error {
 	a.relay = relay.New(relay.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,
 		Result: h.signer(identity.UseDigest), RAT: h.signer(identity.UseRAT), SAT: h.signer(identity.UseSAT),
-		Directory: glue{a.registry, a.store}, Agents: sessions{a.agents}, Network: a.peers, SessionLife: life,
+		Directory: glue{a.registry, a.store, a.meanings}, Agents: sessions{a.agents}, Network: a.peers, SessionLife: life,
 		AgentRate: l.AgentRequestRate, PeerRate: l.PeerRequestRate, AnswerBar: match.AnswerBar, Lab: a.cfg.Lab,
 		AuditSoon: a.auditSoon, Log: a.log,
 	})
@@ -331,6 +336,9 @@ func (a *app) servePeers(ctx context.Context, cleanup *daemon.Cleanup, epoch uin
 		return err
 	}
 	a.running.Go(func() { a.publish(ctx) })
+	if a.meanings != nil {
+		a.running.Go(func() { a.meanings.Run(ctx) })
+	}
 	a.running.Go(func() { a.bundles.run(ctx, a.logFetch) })
 	return nil
 }

@@ -95,6 +95,66 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// TestTheLessBusyAgentComesFirst: what agents say of their free places when they attach and afterwards breaks ties and changes no score; an
+// agent that is gone is listed as such.
+func TestTheLessBusyAgentComesFirst(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	one, oneCert := g.mustEnrol()
+	two, twoCert := g.mustEnrol()
+	s, err := g.attach(oneCert, &arp.Attach{AIC: one.AIC, BootID: make([]byte, 16), Grant: one.Grant, Capacity: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := g.attach(twoCert, &arp.Attach{AIC: two.AIC, BootID: make([]byte, 16), Grant: two.Grant, Capacity: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(offline bool) *admin.Match {
+		t.Helper()
+		m, err := g.app.Match(t.Context(), admin.MatchRequest{Offline: offline, Ask: semreq.Ask{Query: semreq.Query{Text: "which remedy helps"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	of := func(aic string) string { return directory.CapID(aic, "medicine.advise") }
+	first := ask(false).Candidates
+	if len(first) < 2 || first[0].Capability != of(one.AIC) || first[1].Capability != of(two.AIC) || first[0].Score != first[1].Score {
+		t.Errorf("at attachment: %+v", first)
+	}
+	if err := s.WriteMessage(5*time.Second, &arp.Keepalive{TSMS: 42, Capacity: 7, Pad: arp.KeepalivePad}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ReadMessage(5*time.Second, new(arp.Keepalive)); err != nil {
+		t.Fatal(err)
+	}
+	second := ask(false).Candidates
+	if len(second) < 2 || second[0].Capability != of(two.AIC) || second[0].Score != first[0].Score || second[1].Score != first[1].Score {
+		t.Errorf("after a keepalive: %+v", second)
+	}
+	other.CloseWrite()
+	for range 500 {
+		if !g.app.registry.Alive(two.AIC) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	m := ask(false)
+	if len(m.Candidates) == 0 || m.Candidates[0].Capability != of(one.AIC) || len(m.Refused) == 0 || m.Refused[0].Capability != of(two.AIC) || m.Refused[0].Why != "its agent is offline" {
+		t.Errorf("with one offline: %+v, held back %+v", m.Candidates, m.Refused)
+	}
+	m = ask(true)
+	if len(m.Candidates) < 2 || m.Candidates[0].Offline || !m.Candidates[1].Offline || m.Candidates[0].Score != m.Candidates[1].Score {
+		t.Errorf("offline ones too: %+v", m.Candidates)
+	}
+	for _, row := range g.rows() {
+		if row.Attached != (row.AIC == one.AIC) {
+			t.Errorf("agents list: %+v", row)
+		}
+	}
+}
+
 // What an agent asks on its connection while it changes to another is answered; a withdrawal ends them all.
 func TestLingeringConnectionServes(t *testing.T) {
 	t.Parallel()

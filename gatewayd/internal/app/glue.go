@@ -10,6 +10,7 @@ import (
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
 	"agentgw/directory/store"
+	"agentgw/gatewayd/internal/embedding"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
 )
@@ -17,7 +18,8 @@ import (
 // glue is the directory as the registrar and the relay see it.
 type glue struct {
 	*registry.Registry
-	store *store.Store
+	store    *store.Store
+	meanings *embedding.Keeper // nil without an embeddings endpoint
 }
 
 // Get implements registrar.Directory.
@@ -57,9 +59,29 @@ func (g glue) Paid(ctx context.Context, id string) error {
 // SetAlive implements registrar.Directory.
 func (g glue) SetAlive(id string, alive bool) { g.Registry.SetAlive(id, alive, now()) }
 
+// SetCapacity implements registrar.Directory.
+func (g glue) SetCapacity(id string, free uint8) { g.Registry.SetCapacity(id, free) }
+
 // Match implements relay.Directory.
-func (g glue) Match(q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) []directory.Candidate {
-	return g.Resolve(registryRequest(q, c, asker, want, minScore), now())
+func (g glue) Match(ctx context.Context, q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) []directory.Candidate {
+	search := registryRequest(q, c, asker, want, minScore)
+	embedRequest(ctx, g.meanings, &search.Query) // what went wrong is in the log
+	return g.Resolve(search, now())
+}
+
+// embedRequest has a request ranked by the embeddings endpoint, where there is one. Where that does not answer, the request is ranked by
+// its words alone, and the error says why.
+func embedRequest(ctx context.Context, k *embedding.Keeper, q *match.Query) error {
+	if k == nil || q.Text == "" || len(q.Caps) > 0 {
+		return nil
+	}
+	e, err := k.Ask(ctx, q.Text)
+	if err != nil {
+		q.Without |= match.Dense
+		return err
+	}
+	q.Embedded = e
+	return nil
 }
 
 // registryRequest is a semantic request as the directory takes it.

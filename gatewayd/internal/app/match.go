@@ -19,7 +19,7 @@ import (
 )
 
 // Match implements admin.Gateway: how the own directory answers a request, with the evidence, and what it holds back.
-func (a *app) Match(_ context.Context, r admin.MatchRequest) (*admin.Match, error) {
+func (a *app) Match(ctx context.Context, r admin.MatchRequest) (*admin.Match, error) {
 	req, err := r.Ask.Request()
 	if err != nil {
 		return nil, err
@@ -38,16 +38,23 @@ func (a *app) Match(_ context.Context, r admin.MatchRequest) (*admin.Match, erro
 	if search.After, err = parsePlace(r.After); err != nil {
 		return nil, err
 	}
+	reduced := embedRequest(ctx, a.meanings, &search.Query)
 	found, refused := a.registry.Explain(search, now())
 	terms := match.Terms(q.Text)
 	slices.Sort(terms)
-	out := &admin.Match{Terms: admin.List(slices.Compact(terms)), Taxonomy: taxonomy.Version, Bar: match.AnswerBar, Candidates: []admin.Candidate{}, Refused: []admin.Refused{}}
+	out := &admin.Match{Terms: admin.List(slices.Compact(terms)), Taxonomy: taxonomy.Version, Embedder: match.Builtin.ID(), Bar: match.AnswerBar, Candidates: []admin.Candidate{}, Refused: []admin.Refused{}}
+	if a.meanings != nil {
+		out.Embedder = a.meanings.ID()
+	}
+	if reduced != nil {
+		out.Reduced = "ranked by its words alone: " + reduced.Error()
+	}
 	for _, c := range found {
 		out.Candidates = append(out.Candidates, candidateView(c))
 	}
 	if len(found) == int(req.Want) {
 		last := found[len(found)-1]
-		out.Next = placeText(match.Place{Score: last.Score, CapID: last.CapID})
+		out.Next = placeText(match.Place{Score: last.Score, Load: last.Load, CapID: last.CapID})
 	}
 	for _, f := range refused {
 		out.Refused = append(out.Refused, refusedView(f))
@@ -55,9 +62,10 @@ func (a *app) Match(_ context.Context, r admin.MatchRequest) (*admin.Match, erro
 	return out, nil
 }
 
-// placeText is a place of a list as its reader hands it back: the score's bits, then the capability, in base64url.
+// placeText is a place of a list as its reader hands it back: the score's bits, the load, then the capability, in base64url.
 func placeText(p match.Place) string {
-	return base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint64(nil, math.Float64bits(p.Score)), p.CapID...))
+	b := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint64(nil, math.Float64bits(p.Score)), p.Load)
+	return base64.RawURLEncoding.EncodeToString(append(b, p.CapID...))
 }
 
 func parsePlace(text string) (*match.Place, error) {
@@ -65,10 +73,10 @@ func parsePlace(text string) (*match.Place, error) {
 		return nil, nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(raw) < 8 || math.IsNaN(math.Float64frombits(binary.BigEndian.Uint64(raw))) {
+	if err != nil || len(raw) < 10 || math.IsNaN(math.Float64frombits(binary.BigEndian.Uint64(raw))) {
 		return nil, frame.Errorf(frame.ReqInvalid, "%.40q is not where an answer ended: hand back what it said", text)
 	}
-	return &match.Place{Score: math.Float64frombits(binary.BigEndian.Uint64(raw)), CapID: string(raw[8:])}, nil
+	return &match.Place{Score: math.Float64frombits(binary.BigEndian.Uint64(raw)), Load: binary.BigEndian.Uint16(raw[8:]), CapID: string(raw[10:])}, nil
 }
 
 func candidateView(c directory.Candidate) admin.Candidate {

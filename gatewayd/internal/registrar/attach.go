@@ -185,6 +185,7 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 		a.before = before
 	}
 	r.attached[agent.AIC] = a
+	r.cfg.Directory.SetCapacity(agent.AIC, m.Capacity)
 	r.cfg.Directory.SetAlive(agent.AIC, true) // under the lock: else a detach of before could come after it
 	r.mu.Unlock()
 	switch { // the newer connection is the one that lives
@@ -270,6 +271,15 @@ func (r *Registrar) detach(a *attachment) {
 	}
 }
 
+// noteCapacity passes on what an agent says of itself, unless a newer attachment speaks for it.
+func (r *Registrar) noteCapacity(a *attachment, free uint8) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.attached[a.agent.AIC] == a {
+		r.cfg.Directory.SetCapacity(a.agent.AIC, free)
+	}
+}
+
 // readControl reads until the stream ends or the agent has been silent for too long.
 func (r *Registrar) readControl(s *endpoint.Stream, a *attachment) error {
 	for {
@@ -284,6 +294,7 @@ func (r *Registrar) readControl(s *endpoint.Stream, a *attachment) error {
 				a.conn.Close(frame.Malformed, "")
 				return err
 			}
+			r.noteCapacity(a, k.Capacity)
 			if !a.send(&arp.Keepalive{TSMS: uint64(time.Now().UnixMilli()), EchoTSMS: k.TSMS, Pad: arp.KeepalivePad}) {
 				return frame.Errorf(frame.SendStalled, "agent does not read")
 			}

@@ -34,6 +34,7 @@ func (oneEntry) Withdraw(context.Context, string, string) error { return nil }
 func (oneEntry) Owe(context.Context, string, string) error      { return nil }
 func (oneEntry) Paid(context.Context, string) error             { return nil }
 func (oneEntry) SetAlive(string, bool)                          {}
+func (oneEntry) SetCapacity(string, uint8)                      {}
 
 // An agent that renews in time has its new connection before the old one ends, and keeps it; one that does not is closed a
 // little after its certificate has ended.

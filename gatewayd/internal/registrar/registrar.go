@@ -52,6 +52,8 @@ type Directory interface {
 	// Paid says that it has been told.
 	Paid(ctx context.Context, id string) error
 	SetAlive(id string, alive bool)
+	// SetCapacity notes how many of its places an attached agent has free, of 255.
+	SetCapacity(id string, free uint8)
 }
 
 // Codes says how AICs of this domain are made.

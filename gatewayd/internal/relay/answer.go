@@ -19,7 +19,7 @@ func (r *Relay) answerHere(ctx context.Context, j *job, out *semreq.Response) bo
 		return false
 	}
 	bar := j.minScore(r.cfg.AnswerBar)
-	found := r.cfg.Directory.Match(j.query, j.limits, j.asker, int(j.req.Want), bar)
+	found := r.cfg.Directory.Match(ctx, j.query, j.limits, j.asker, int(j.req.Want), bar)
 	provisioned := j.provision == nil
 	for _, c := range found {
 		res := r.describe(j, c)

@@ -30,7 +30,7 @@ import (
 // Directory is the gateway's own directory with its matcher.
 type Directory interface {
 	// Match ranks what this gateway may offer: best first, scored per ten thousand, nothing below minScore.
-	Match(q semreq.Query, c semreq.Constraints, asker Asker, want int, minScore uint16) []directory.Candidate
+	Match(ctx context.Context, q semreq.Query, c semreq.Constraints, asker Asker, want int, minScore uint16) []directory.Candidate
 	// Score rates a foreign result's text for the same query.
 	Score(q semreq.Query, r *semreq.Result) uint16
 }

@@ -93,7 +93,7 @@ func (s *sim) line(names ...string) {
 	}
 }
 
-func (g *simGateway) Match(_ semreq.Query, c semreq.Constraints, _ Asker, want int, minScore uint16) []directory.Candidate {
+func (g *simGateway) Match(_ context.Context, _ semreq.Query, c semreq.Constraints, _ Asker, want int, minScore uint16) []directory.Candidate {
 	var out []directory.Candidate
 	for _, f := range g.found {
 		if f.Confidence >= minScore && len(out) < want && !slices.Contains(c.Exclude, f.AIC) {

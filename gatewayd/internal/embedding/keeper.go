@@ -1,0 +1,244 @@
+package embedding
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"agentgw/directory"
+	"agentgw/directory/match"
+	"agentgw/directory/registry"
+)
+
+// Pace of the work beside the requests.
+const (
+	gather      = time.Second     // a burst of changes is one round
+	firstWait   = 2 * time.Second // after a failed round, then twice as long each time
+	longestWait = 5 * time.Minute
+	givenUp     = 3 // failures in a row that end a round: the endpoint is not there
+)
+
+// Requests and the endpoint.
+const (
+	restAfterFailure = 10 * time.Second // requests leave the endpoint alone
+	atOnce           = 16               // requests that wait for it; one more is ranked by its words
+	complainEvery    = time.Minute      // the log hears of failures
+)
+
+// Directory is what a keeper needs of a registry.
+type Directory interface {
+	List() []registry.Listing
+	Subscribe() (changed <-chan struct{}, cancel func())
+	SetVectors(ctx context.Context, aic string, version uint64, e match.Embedded) error
+}
+
+// Keeper gives requests and entries their vectors.
+type Keeper struct {
+	embedder match.Embedder
+	dir      Directory
+	batch    int
+	timeout  time.Duration
+	log      *slog.Logger
+	slots    chan struct{}
+
+	mu        sync.Mutex // guards what follows
+	rest      time.Time  // until then requests do not ask
+	complains time.Time  // from then on the log hears of failures again
+	silent    int        // failures that it did not hear of
+
+	// Of Run alone.
+	done   map[string]uint64 // AIC → version that has its vectors
+	failed map[string]bool   // AICs of a batch that failed: each is tried alone next time, so that one cannot hold up others
+}
+
+// NewKeeper makes a keeper for an embedder that the directory uses.
+func NewKeeper(e match.Embedder, dir Directory, batch int, timeout time.Duration, log *slog.Logger) *Keeper {
+	return &Keeper{
+		embedder: e, dir: dir, batch: batch, timeout: timeout, log: log, slots: make(chan struct{}, atOnce),
+		done: map[string]uint64{}, failed: map[string]bool{},
+	}
+}
+
+// ID is the embedder's.
+func (k *Keeper) ID() string { return k.embedder.ID() }
+
+// Why a request goes without vectors although the endpoint was not asked.
+var (
+	errResting = errors.New("the embeddings endpoint failed a moment ago")
+	errBusy    = errors.New("too many requests wait for the embeddings endpoint")
+)
+
+// Ask is the vectors of a request's text. It returns within the timeout.
+func (k *Keeper) Ask(ctx context.Context, text string) (match.Embedded, error) {
+	k.mu.Lock()
+	resting := time.Now().Before(k.rest)
+	k.mu.Unlock()
+	if resting {
+		return match.Embedded{}, errResting
+	}
+	select {
+	case k.slots <- struct{}{}:
+		defer func() { <-k.slots }()
+	default:
+		k.complain(errBusy)
+		return match.Embedded{}, errBusy
+	}
+	asked, cancel := context.WithTimeout(ctx, k.timeout)
+	defer cancel()
+	vectors, err := k.embedder.Embed(asked, match.Passages(text))
+	if err == nil {
+		return match.Embedded{ID: k.embedder.ID(), Vectors: vectors}, nil
+	}
+	if ctx.Err() == nil { // else the asker has gone, and the endpoint did nothing
+		k.mu.Lock()
+		k.rest = time.Now().Add(restAfterFailure)
+		k.mu.Unlock()
+		k.complain(err)
+	}
+	return match.Embedded{}, err
+}
+
+// complain tells the log of a failure, at most once in complainEvery.
+func (k *Keeper) complain(err error) {
+	k.mu.Lock()
+	now := time.Now()
+	if now.Before(k.complains) {
+		k.silent++
+		k.mu.Unlock()
+		return
+	}
+	silent := k.silent
+	k.complains, k.silent = now.Add(complainEvery), 0
+	k.mu.Unlock()
+	k.log.Warn("embeddings: ranked by words alone", "err", err, "more_since", silent)
+}
+
+// Run gives the entries their vectors until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	changed, cancel := k.dir.Subscribe()
+	defer cancel()
+	wait := time.Duration(0)
+	for {
+		err := k.round(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			wait = min(max(2*wait, firstWait), longestWait)
+			k.complain(err)
+			if !sleep(ctx, wait*9/10+rand.N(wait/5)) {
+				return
+			}
+			continue
+		}
+		wait = 0
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		if !sleep(ctx, gather) {
+			return
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// round embeds every entry that has no vectors in its version. The last error is that of the round; what failed is tried again.
+func (k *Keeper) round(ctx context.Context) (last error) {
+	row := 0
+	for _, group := range k.due() {
+		err := k.embed(ctx, group)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			row = 0
+			continue
+		}
+		for _, l := range group {
+			k.failed[l.AIC] = true
+		}
+		last = err
+		if row++; row == givenUp {
+			break
+		}
+	}
+	return last
+}
+
+// due are the entries without vectors, in groups of about a batch; what has gone is forgotten.
+func (k *Keeper) due() (groups [][]registry.Listing) {
+	list := k.dir.List()
+	here := make(map[string]bool, len(list))
+	var group []registry.Listing
+	var alone [][]registry.Listing
+	texts := 0
+	for _, l := range list {
+		here[l.AIC] = true
+		switch {
+		case k.done[l.AIC] == l.Version || len(l.Capabilities) == 0:
+		case k.failed[l.AIC]:
+			alone = append(alone, []registry.Listing{l})
+		default:
+			group, texts = append(group, l), texts+len(l.Capabilities)
+			if texts >= k.batch {
+				groups, group, texts = append(groups, group), nil, 0
+			}
+		}
+	}
+	if group != nil {
+		groups = append(groups, group)
+	}
+	for aic := range k.done {
+		if !here[aic] {
+			delete(k.done, aic)
+		}
+	}
+	for aic := range k.failed {
+		if !here[aic] {
+			delete(k.failed, aic)
+		}
+	}
+	rand.Shuffle(len(alone), func(i, j int) { alone[i], alone[j] = alone[j], alone[i] }) // not always the same ones before it is given up
+	return append(groups, alone...)
+}
+
+// embed gives the entries of a group their vectors.
+func (k *Keeper) embed(ctx context.Context, group []registry.Listing) error {
+	var texts []string
+	for _, l := range group {
+		for i := range l.Capabilities {
+			texts = append(texts, match.Passage(&l.Capabilities[i]))
+		}
+	}
+	vectors, err := k.embedder.Embed(ctx, texts)
+	if err != nil {
+		return err
+	}
+	for _, l := range group {
+		n := len(l.Capabilities)
+		err := k.dir.SetVectors(ctx, l.AIC, l.Version, match.Embedded{ID: k.embedder.ID(), Vectors: vectors[:n]})
+		vectors = vectors[n:]
+		switch {
+		case errors.Is(err, directory.ErrConflict): // it has changed meanwhile, which the next round hears of
+		case err != nil:
+			return err
+		default:
+			k.done[l.AIC] = l.Version
+			delete(k.failed, l.AIC)
+		}
+	}
+	return nil
+}
