@@ -29,7 +29,7 @@ const (
 	floorALPN = "bench-floor"
 
 	floorExact   = 'e' // long-lived stream, look-up in a map, 1 KiB back
-	floorText    = 't' // the same with a search
+	floorText    = 't' // the same with a search by words and one by vectors, as the matcher compares both
 	floorSigned  = 's' // fresh stream; request and answer signed and verified
 	floorChain   = 'c' // fresh stream, then floorSigned at the next server
 	floorContext = 'j' // fresh stream; JSON decoded and encoded, SHA-256 each way
@@ -67,6 +67,7 @@ type floorServer struct {
 	store   *floorStore
 	records map[string][]byte
 	index   *simpleIndex
+	vectors *vectorScan
 	mu      sync.Mutex // guards index: it searches once at a time
 }
 
@@ -103,7 +104,7 @@ func serveFloor(ctx context.Context, next string) error {
 			s.records[k.ID] = make([]byte, floorAnswer)
 		}
 	}
-	s.index = newSimpleIndex(texts)
+	s.index, s.vectors = newSimpleIndex(texts), newVectorScan(texts)
 	if next != "" {
 		if s.next, err = dialFloor(ctx, next); err != nil {
 			return err
@@ -180,7 +181,8 @@ func (s *floorServer) answerMany(stream *quic.Stream, kind byte) {
 			s.mu.Lock()
 			best, n := s.index.top10(query)
 			s.mu.Unlock()
-			for i, doc := range best[:n] {
+			like, m := s.vectors.best10(query)
+			for i, doc := range append(best[:n], like[:m]...) {
 				binary.BigEndian.PutUint32(answer[4*i:], doc+1)
 			}
 		}
