@@ -3,6 +3,7 @@ package digest
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -36,6 +37,8 @@ type Options struct {
 	Level   wire.Level
 	MaxHops uint8
 	Weight  func(term string) float64 // background idf
+	// Terms are those of public capabilities that do not name them themselves: a large directory has them without its texts.
+	Terms []string
 }
 
 // maxLabels bounds the class items of one gateway: what its neighbours would refuse is not said.
@@ -55,12 +58,12 @@ type tally struct {
 //
 // What neighbours would refuse is not said: a label or media type that fits no item is left out, and a list of domains that
 // fits no batch, or names nobody, reaches nobody outside: its capabilities are told within the own domain.
-func Build(caps []Capability, o Options) ([]wire.Group, error) {
+func Build(caps iter.Seq[Capability], o Options) ([]wire.Group, error) {
 	scopes := map[string]wire.Scope{}
 	counted := map[string]map[label]*tally{}
-	var terms []string
+	terms := slices.Clone(o.Terms)
 	public := 0
-	for _, c := range caps {
+	for c := range caps {
 		if c.Private {
 			continue
 		}

@@ -33,7 +33,7 @@ func pharmacy() []Capability {
 // received builds the digest of a gateway as a neighbour sees it: through the bytes of its items.
 func received(t *testing.T, o *Origins, at Origin, caps []Capability) {
 	t.Helper()
-	groups, err := Build(caps, options())
+	groups, err := Build(slices.Values(caps), options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func received(t *testing.T, o *Origins, at Origin, caps []Capability) {
 }
 
 func TestBuild(t *testing.T) {
-	groups, err := Build(pharmacy(), options())
+	groups, err := Build(slices.Values(pharmacy()), options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestBuild(t *testing.T) {
 	}
 	shuffled := pharmacy()
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-	again, _ := Build(shuffled, options())
+	again, _ := Build(slices.Values(shuffled), options())
 	if d := cmp.Diff(groups, again, cmp.AllowUnexported(wire.Modes{})); d != "" {
 		t.Errorf("order of capabilities changes the digest: %s", d)
 	}
@@ -102,11 +102,11 @@ func TestBuildKeepsToTheProtocol(t *testing.T) {
 	capability := func(tag string, allow ...string) Capability {
 		return Capability{Tags: []string{tag, long, "", "\xff"}, In: []string{"", long, "\xff", "text/plain"}, Visibility: wire.VisibleListed, Allow: allow}
 	}
-	groups, err := Build([]Capability{
+	groups, err := Build(slices.Values([]Capability{
 		capability("nobody"), capability("too many", many...), capability("long", long), capability("empty", ""), capability("no text", "\xff"),
 		capability("at the limit", many[1:]...), capability("twice", "b", "a", "b"), capability("twice too", "a", "b"),
 		capability("one name", "a b"),
-	}, options())
+	}), options())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,11 +68,11 @@ func (x *Index) Apply(changes ...Change) {
 
 // Load replaces everything at once. One writer at a time.
 func (x *Index) Load(caps []directory.Capability) {
-	s := newSegment()
+	var b Builder
 	for _, c := range caps {
-		s.add(c)
+		b.Add(c)
 	}
-	x.publish([]*part{newPart(s)})
+	x.LoadBuilt(&b)
 }
 
 func without(parts []*part, changes []Change) []*part {
@@ -83,8 +83,11 @@ func without(parts []*part, changes []Change) []*part {
 	return out
 }
 
-func (x *Index) publish(parts []*part) {
-	v := &view{parts: compact(parts)}
+func (x *Index) publish(parts []*part) { x.show(compact(parts)) }
+
+// show makes a list of parts what readers see.
+func (x *Index) show(parts []*part) {
+	v := &view{parts: parts}
 	for _, p := range v.parts {
 		v.first = append(v.first, v.docs)
 		v.docs += len(p.docs)

@@ -91,12 +91,17 @@ func (s sessions) Offer(ctx context.Context, target string, asker relay.Asker, m
 // publishPause gathers the registrations of a burst into one digest.
 const publishPause = 50 * time.Millisecond
 
+// publishShare keeps a large directory that changes all the time from making digests all the time: one takes at most a tenth of a core.
+const publishShare = 9
+
 // publish keeps the own digests in step with the directory.
 func (a *app) publish(ctx context.Context) {
 	changed, cancel := a.registry.Subscribe()
 	defer cancel()
 	for {
-		a.peers.SetOwn(ctx, a.registry.List())
+		at := now()
+		a.peers.SetOwn(ctx, a.registry.Offers(at), a.registry.PublicTerms(at))
+		pause := max(publishPause, publishShare*time.Since(at))
 		select {
 		case <-ctx.Done():
 			return
@@ -105,7 +110,7 @@ func (a *app) publish(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(publishPause):
+		case <-time.After(pause):
 		}
 	}
 }

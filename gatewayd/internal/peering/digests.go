@@ -2,6 +2,7 @@ package peering
 
 import (
 	"context"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -224,24 +225,16 @@ var visibility = map[directory.Visibility]wire.Visibility{
 	directory.VisibleDomain: wire.VisibleDomain, directory.VisibleListed: wire.VisibleListed, directory.VisiblePublic: wire.VisibleAny,
 }
 
-// SetOwn makes this gateway's digest of its directory and tells the neighbours.
-func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
-	var caps []digest.Capability
-	now := time.Now()
-	for _, l := range list {
-		if !l.Offered(now) || l.Visibility == directory.VisiblePrivate {
-			continue
-		}
-		for _, c := range l.Capabilities {
-			d := digest.Capability{Classes: c.Classes, Tags: c.Tags, In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow}
-			if d.Visibility == wire.VisibleAny { // the sketch has no others' terms, and stemming a directory is the dearest part
-				d.Terms = match.CapabilityTerms(c)
+// SetOwn makes this gateway's digest of what its directory offers, and of the terms of the public part of that, and tells the neighbours.
+func (p *Peering) SetOwn(ctx context.Context, offers iter.Seq[registry.Offer], terms []string) {
+	groups, err := digest.Build(func(yield func(digest.Capability) bool) {
+		for o := range offers {
+			if !yield(digest.Capability{Classes: o.Classes, Tags: o.Tags, In: o.In, Out: o.Out, Visibility: visibility[o.Visibility], Allow: o.Allow}) {
+				return
 			}
-			caps = append(caps, d)
 		}
-	}
-	groups, err := digest.Build(caps, digest.Options{
-		Key: p.cfg.Trust.Own().SketchKeys[0], Level: wire.LevelFull, MaxHops: maxHops, Weight: match.Background,
+	}, digest.Options{
+		Key: p.cfg.Trust.Own().SketchKeys[0], Level: wire.LevelFull, MaxHops: maxHops, Weight: match.Background, Terms: terms,
 	})
 	if err != nil {
 		p.log.Error("build digest", "err", err)
