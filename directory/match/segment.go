@@ -173,11 +173,29 @@ func again(list []posting, id uint32, weight int, field uint8) bool {
 
 // index enters a document into the tables by name.
 func (s *segment) index(id uint32) {
+	s.indexIDs(id)
+	s.indexNames(id)
+}
+
+// indexIDs enters a document under its identifiers.
+func (s *segment) indexIDs(id uint32) {
 	c := &s.docs[id].cap
-	for _, raw := range distinct([]string{strings.ToLower(c.SkillID), strings.ToLower(c.Name)}) {
-		if raw != "" && len(raw) <= 128 && !strings.ContainsAny(raw, " \t\n") {
-			s.idents[raw] = append(s.idents[raw], id)
-		}
+	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
+	s.byCap[c.CapID] = id
+}
+
+// indexNames enters a document under its raw names and its classes.
+func (s *segment) indexNames(id uint32) {
+	c := &s.docs[id].cap
+	named := rawName(c.SkillID)
+	if named != "" {
+		s.idents[named] = append(s.idents[named], id)
+	}
+	if raw := rawName(c.Name); raw != "" && raw != named {
+		s.idents[raw] = append(s.idents[raw], id)
+	}
+	if len(c.Classes) == 0 {
+		return
 	}
 	var under []string
 	for _, class := range c.Classes {
@@ -186,8 +204,14 @@ func (s *segment) index(id uint32) {
 	for _, class := range distinct(under) {
 		s.under[class] = append(s.under[class], id)
 	}
-	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
-	s.byCap[c.CapID] = id
+}
+
+// rawName is a name as identifiers are compared, "" for one that is none.
+func rawName(name string) string {
+	if len(name) > 128 || strings.ContainsAny(name, " \t\n") {
+		return ""
+	}
+	return strings.ToLower(name)
 }
 
 // vec is a document's embedding.

@@ -1,0 +1,96 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"agentgw/directory"
+	"agentgw/directory/match"
+)
+
+// Report is what [Registry.Check] has found.
+type Report struct {
+	Sequence     uint64   // of the store's last change
+	Entries      int      // in the store
+	Capabilities int      // that these have
+	Problems     []string // at most maxProblems, in the order of AICs; none: all is equal
+}
+
+const maxProblems = 20
+
+// ErrBusy is the error of a check that changes came between.
+var ErrBusy = errors.New("the directory changes: check it while nothing does")
+
+// Check compares what is at hand with the store, all of it: every entry, and every word of the index with what its entry's text comes to. It
+// takes as long as a start without a snapshot does, and little memory. ErrBusy where an entry changes meanwhile.
+func (r *Registry) Check(ctx context.Context) (Report, error) {
+	var out Report
+	var err error
+	if out.Sequence, err = r.quiet(); err != nil {
+		return out, err
+	}
+	problem := func(format string, args ...any) {
+		if len(out.Problems) < maxProblems {
+			out.Problems = append(out.Problems, fmt.Sprintf(format, args...))
+		}
+	}
+	var stored match.Fingerprint
+	var b match.Builder
+	flush := func() {
+		stored += b.Fingerprint()
+		b = match.Builder{}
+	}
+	err = r.store.All(func(e directory.Entry) error {
+		out.Entries++
+		if rec := r.record(e.AIC); rec == nil {
+			problem("%s is in the store, and not at hand", e.AIC)
+		} else if !rec.sameAs(&e) {
+			problem("%s is at version %d in the store, and at hand as version %d %s", e.AIC, e.Version, rec.version, rec.state)
+		}
+		caps, err := directory.Capabilities(e)
+		if err != nil {
+			return err
+		}
+		out.Capabilities += len(caps)
+		if found := r.index.Of(e.AIC); !slices.EqualFunc(found, caps, func(x, y directory.Capability) bool { return x.CapID == y.CapID && x.EntryVersion == y.EntryVersion }) {
+			problem("%s has %d capabilities in the store, and others in the index", e.AIC, len(caps))
+		}
+		for _, c := range caps {
+			b.Add(c)
+		}
+		if b.Len() >= loadBatch {
+			flush()
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return out, fmt.Errorf("check the directory: %w", err)
+	}
+	flush()
+	if n := r.Len(); n != out.Entries {
+		problem("%d entries are at hand, and %d in the store", n, out.Entries)
+	}
+	if n := r.index.Len(); n != out.Capabilities {
+		problem("%d capabilities are in the index, and %d in the store", n, out.Capabilities)
+	}
+	if r.index.Fingerprint() != stored {
+		problem("the index has not the words that the entries in the store come to")
+	}
+	if after, err := r.quiet(); err != nil || after != out.Sequence {
+		return out, errors.Join(ErrBusy, err)
+	}
+	return out, nil
+}
+
+// quiet is the sequence of the store's last change, if that is at hand too: nothing is under change.
+func (r *Registry) quiet() (uint64, error) {
+	r.mu.Lock()
+	busy := len(r.owned) + len(r.pending)
+	r.mu.Unlock()
+	if busy > 0 {
+		return 0, ErrBusy
+	}
+	return r.store.Sequence()
+}
