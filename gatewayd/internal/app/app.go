@@ -55,6 +55,7 @@ type app struct {
 	lists     newest
 	store     *store.Store
 	registry  *registry.Registry
+	loaded    string       // what that was loaded from
 	amc       *amc.AMC     // nil without the role
 	center    amc.Center   // the AMC, wherever it is
 	remote    *aaap.Client // it, when it is on another host
@@ -139,7 +140,7 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if err := a.loadSiblings(); err != nil {
 		return err
 	}
-	if a.registry, err = registry.Open(ctx, a.store); err != nil {
+	if err = a.openDirectory(ctx, cleanup); err != nil {
 		return err
 	}
 	return a.begin(ctx)
