@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -30,22 +31,41 @@ func (g *gateway) latencies(ctx context.Context, c corpus, from int, d time.Dura
 	return out, nil
 }
 
-// puts replaces entries, a hundred a second, until ctx ends; it returns how many it has replaced.
-func (g *gateway) puts(ctx context.Context, c corpus, entries, version int) (n int, err error) {
+// puts replaces entries, a hundred a second as far as maxPuts at a time go, until ctx ends; it returns how many it has replaced.
+func (g *gateway) puts(ctx context.Context, c corpus, entries, version int) (int, error) {
 	tick := time.NewTicker(time.Second / putsPerSecond)
 	defer tick.Stop()
-	for {
+	var putting sync.WaitGroup
+	free, errs := make(chan struct{}, maxPuts), make(chan error, 1)
+	done := 0
+	for ; ; done++ {
 		select {
-		case <-ctx.Done():
-			return n, nil
 		case <-tick.C:
+		case <-ctx.Done():
+			putting.Wait()
+			select {
+			case err := <-errs:
+				return done, err
+			default:
+				return done, nil
+			}
 		}
-		if err := g.put(context.WithoutCancel(ctx), c, n*7919%entries, version+n); err != nil {
-			return n, err
-		}
-		n++
+		version := version + done
+		free <- struct{}{}
+		putting.Go(func() {
+			defer func() { <-free }()
+			if err := g.put(context.WithoutCancel(ctx), c, version*7919%entries, version); err != nil {
+				select {
+				case errs <- err:
+				default: // the first one tells enough
+				}
+			}
+		})
 	}
 }
+
+// maxPuts is how many puts may wait for their answers.
+const maxPuts = 32
 
 func (g *gateway) put(ctx context.Context, c corpus, entry, version int) error {
 	line, err := c.line(entry, version)
