@@ -26,7 +26,7 @@ func SnapshotID() string {
 // The blocks of a snapshot, segment by segment: one of kind BlockSegment, then its documents, terms and pairs. Numbers are uvarints, a text is its
 // length and its octets, a list is 0 for none at all or its length plus one and its elements.
 //
-//	BlockSegment  number of documents
+//	BlockSegment  number of documents, of terms and of pairs; the last two may be more than come
 //	BlockDocs     number, dimensions; of each: capability, normalised tags, length in tenths, pairs, scale (float32, little-endian), vector (int8)
 //	BlockTerms    number; of each: term, number of postings; of each: distance to the document before, weight in tenths, fields (one octet)
 //	BlockPairs    the same
@@ -68,7 +68,9 @@ type partWriter struct {
 }
 
 func (w *partWriter) write() error {
-	if err := w.put(BlockSegment, binary.AppendUvarint(nil, uint64(w.live))); err != nil {
+	head := binary.AppendUvarint(nil, uint64(w.live))
+	head = binary.AppendUvarint(binary.AppendUvarint(head, uint64(len(w.terms))), uint64(len(w.pairs)))
+	if err := w.put(BlockSegment, head); err != nil {
 		return err
 	}
 	if err := w.writeDocs(); err != nil {
@@ -162,7 +164,9 @@ var errBlock = errors.New("a block of the index snapshot is malformed")
 // Piece is a block that was read.
 type Piece struct {
 	kind   byte
-	count  int // of BlockSegment
+	count  int // of BlockSegment, as the next two
+	nTerms int
+	nPairs int
 	docs   []document
 	dim    int
 	vecs   []int8
@@ -183,7 +187,7 @@ func ReadPiece(kind byte, body []byte) (*Piece, error) {
 	r := snapshot.NewCursor(body)
 	switch kind {
 	case BlockSegment:
-		p.count = r.Number(math.MaxInt32)
+		p.count, p.nTerms, p.nPairs = r.Number(math.MaxInt32), r.Number(math.MaxInt32), r.Number(math.MaxInt32)
 	case BlockDocs:
 		p.readDocs(r)
 	case BlockTerms, BlockPairs:
@@ -210,7 +214,7 @@ func (p *Piece) readDocs(r *snapshot.Cursor) {
 		r.Fail()
 		return
 	}
-	p.docs, p.scales, p.vecs = make([]document, n), make([]float32, n), make([]int8, 0, n*p.dim)
+	p.docs, p.scales, p.vecs = make([]document, n), make([]float32, n), make([]int8, n*p.dim)
 	for i := range p.docs {
 		readDocument(r, &p.docs[i])
 		scale := r.Octets(4)
@@ -222,8 +226,9 @@ func (p *Piece) readDocs(r *snapshot.Cursor) {
 		if p.scales[i] < 0 || p.scales[i] > 1 || p.scales[i] != p.scales[i] {
 			r.Fail()
 		}
-		for j := range len(vec) {
-			p.vecs = append(p.vecs, int8(vec[j]))
+		to := p.vecs[i*p.dim : (i+1)*p.dim]
+		for j := range to {
+			to[j] = int8(vec[j])
 		}
 	}
 }
@@ -280,7 +285,7 @@ func readDocument(r *snapshot.Cursor, d *document) {
 
 // Loader makes an index of the pieces of a snapshot. It is for one goroutine at a time; the zero Loader is ready.
 type Loader struct {
-	// Octets is how long the snapshot is in all: room is made ahead for no more documents than these can hold; none where it is 0.
+	// Octets is how long the snapshot is in all: room is made ahead for no more documents and terms than these can hold; none where it is 0.
 	Octets   int64
 	segments []*segment
 	due      int // documents of the last segment that have not come
@@ -293,7 +298,9 @@ func (l *Loader) Add(p *Piece) error {
 			return errBlock
 		}
 		l.due = p.count
-		l.segments = append(l.segments, newSegment())
+		s := newSegment()
+		s.terms, s.pairs = l.room(p.nTerms), l.room(p.nPairs)
+		l.segments = append(l.segments, s)
 		return nil
 	}
 	if len(l.segments) == 0 {
@@ -307,6 +314,14 @@ func (l *Loader) Add(p *Piece) error {
 		return l.addTerms(s, s.terms, p)
 	}
 	return l.addTerms(s, s.pairs, p)
+}
+
+// room is a table for so many terms, if the snapshot can hold as many.
+func (l *Loader) room(terms int) map[string][]posting {
+	if int64(terms) > l.Octets/leastRun {
+		terms = 0
+	}
+	return make(map[string][]posting, terms)
 }
 
 func (l *Loader) addDocs(s *segment, p *Piece) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"agentgw/directory"
 	"agentgw/directory/match"
@@ -15,7 +16,7 @@ type Report struct {
 	Sequence     uint64   // of the store's last change
 	Entries      int      // in the store
 	Capabilities int      // that these have
-	Problems     []string // at most maxProblems, in the order of AICs; none: all is equal
+	Problems     []string // at most maxProblems; none: all is equal
 }
 
 const maxProblems = 20
@@ -37,38 +38,35 @@ func (r *Registry) Check(ctx context.Context) (Report, error) {
 		}
 	}
 	var stored match.Fingerprint
-	var b match.Builder
-	flush := func() {
-		stored += b.Fingerprint()
-		b = match.Builder{}
-	}
-	err = r.store.All(func(e directory.Entry) error {
-		out.Entries++
-		if rec := r.record(e.AIC); rec == nil {
-			problem("%s is in the store, and not at hand", e.AIC)
-		} else if !rec.sameAs(&e) {
-			problem("%s is at version %d in the store, and at hand as version %d %s", e.AIC, e.Version, rec.version, rec.state)
+	var mu sync.Mutex // guards out and stored
+	err = inBatches(ctx, r.store, func(int) {}, func(_ int, batch []directory.Entry) error {
+		var b match.Builder
+		for i := range batch {
+			e := &batch[i]
+			caps, err := directory.Capabilities(*e)
+			if err != nil {
+				return err
+			}
+			for _, c := range caps {
+				b.Add(c)
+			}
+			if why := r.differs(e, caps); why != "" {
+				mu.Lock()
+				problem("%s %s", e.AIC, why)
+				mu.Unlock()
+			}
 		}
-		caps, err := directory.Capabilities(e)
-		if err != nil {
-			return err
-		}
-		out.Capabilities += len(caps)
-		if found := r.index.Of(e.AIC); !slices.EqualFunc(found, caps, func(x, y directory.Capability) bool { return x.CapID == y.CapID && x.EntryVersion == y.EntryVersion }) {
-			problem("%s has %d capabilities in the store, and others in the index", e.AIC, len(caps))
-		}
-		for _, c := range caps {
-			b.Add(c)
-		}
-		if b.Len() >= loadBatch {
-			flush()
-		}
-		return ctx.Err()
+		sum := b.Fingerprint()
+		mu.Lock()
+		defer mu.Unlock()
+		stored += sum
+		out.Entries += len(batch)
+		out.Capabilities += b.Len()
+		return nil
 	})
 	if err != nil {
 		return out, fmt.Errorf("check the directory: %w", err)
 	}
-	flush()
 	if n := r.Len(); n != out.Entries {
 		problem("%d entries are at hand, and %d in the store", n, out.Entries)
 	}
@@ -82,6 +80,22 @@ func (r *Registry) Check(ctx context.Context) (Report, error) {
 		return out, errors.Join(ErrBusy, err)
 	}
 	return out, nil
+}
+
+// differs says how what is at hand of an entry differs from the one that the store has, "" where it does not.
+func (r *Registry) differs(e *directory.Entry, caps []directory.Capability) string {
+	rec := r.record(e.AIC)
+	switch {
+	case rec == nil:
+		return "is in the store, and not at hand"
+	case !rec.sameAs(e):
+		return fmt.Sprintf("is at version %d in the store, and at hand as version %d %s", e.Version, rec.version, rec.state)
+	}
+	same := func(x, y directory.Capability) bool { return x.CapID == y.CapID && x.EntryVersion == y.EntryVersion }
+	if !slices.EqualFunc(r.index.Of(e.AIC), caps, same) {
+		return fmt.Sprintf("has %d capabilities in the store, and others in the index", len(caps))
+	}
+	return ""
 }
 
 // quiet is the sequence of the store's last change, if that is at hand too: nothing is under change.

@@ -28,16 +28,31 @@ func Open(ctx context.Context, store Store) (*Registry, error) {
 // Rebuild is [Open], which tells how far it is.
 func Rebuild(ctx context.Context, store Store, progress Progress) (*Registry, error) {
 	r := newRegistry(store)
+	builders := make([]*match.Builder, cores())
+	for i := range builders {
+		builders[i] = new(match.Builder)
+	}
+	err := inBatches(ctx, store, progress, func(worker int, batch []directory.Entry) error { return r.read(builders[worker], batch) })
+	if err != nil {
+		return nil, fmt.Errorf("load the directory: %w", err)
+	}
+	r.index.LoadBuilt(builders...)
+	return r, nil
+}
+
+// cores is how many workers share a long job.
+func cores() int { return runtime.GOMAXPROCS(0) }
+
+// inBatches hands every entry of the store to a worker, of which there are as many as cores, until one has an error.
+func inBatches(ctx context.Context, store Store, progress Progress, take func(worker int, batch []directory.Entry) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	batches := make(chan []directory.Entry, 2)
-	builders := make([]*match.Builder, runtime.GOMAXPROCS(0))
-	var reading sync.WaitGroup
-	for i := range builders {
-		builders[i] = new(match.Builder)
-		reading.Go(func() {
+	var working sync.WaitGroup
+	for worker := range cores() {
+		working.Go(func() {
 			for batch := range batches {
-				if err := r.read(builders[i], batch); err != nil {
+				if err := take(worker, batch); err != nil {
 					cancel(err)
 				}
 			}
@@ -45,15 +60,11 @@ func Rebuild(ctx context.Context, store Store, progress Progress) (*Registry, er
 	}
 	err := feed(ctx, store, batches, progress)
 	close(batches)
-	reading.Wait()
+	working.Wait()
 	if cause := context.Cause(ctx); err == nil || cause != nil {
 		err = cause
 	}
-	if err != nil {
-		return nil, fmt.Errorf("load the directory: %w", err)
-	}
-	r.index.LoadBuilt(builders...)
-	return r, nil
+	return err
 }
 
 func newRegistry(store Store) *Registry {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
 	"sync"
 	"time"
 
@@ -137,10 +136,9 @@ type job struct {
 }
 
 func (l *loading) run(ctx context.Context, in *snapshot.Reader) error {
-	cores := runtime.GOMAXPROCS(0)
-	todo, order, spare := make(chan *job, 2*cores), make(chan *job, 2*cores), make(chan []byte, 4*cores)
+	todo, order, spare := make(chan *job, 2*cores()), make(chan *job, 2*cores()), make(chan []byte, 4*cores())
 	var working sync.WaitGroup
-	for range cores {
+	for range cores() {
 		working.Go(func() {
 			for j := range todo {
 				j.piece, j.err = l.take(j.kind, j.body)
@@ -235,7 +233,7 @@ func (r *Registry) readRecords(body []byte) error {
 func work(n int, f func(int)) {
 	var working sync.WaitGroup
 	next := make(chan int)
-	for range min(n, runtime.GOMAXPROCS(0)) {
+	for range min(n, cores()) {
 		working.Go(func() {
 			for i := range next {
 				f(i)

@@ -29,8 +29,9 @@ const (
 	metaSnapshot = "index-snapshot"
 	// snapshotTime is for the snapshot of a stop. A million entries take some ten seconds; what is not done then is no snapshot.
 	snapshotTime = 2 * time.Minute
-	snapshotBuf  = 1 << 20
-	loadGCShare  = 400 // percent
+	snapshotBuf  = 1 << 20 // octets written at a time
+	snapshotHead = 4 << 10 // octets read ahead: a block is read into its place
+	rebuildGC    = 400     // percent
 )
 
 // What a directory was loaded from.
@@ -50,8 +51,8 @@ func (a *app) openDirectory(ctx context.Context, cleanup *daemon.Cleanup) error 
 		return err
 	}
 	began := time.Now()
-	// What is read now stays: the collector would look at it again and again while it grows.
-	defer debug.SetGCPercent(debug.SetGCPercent(loadGCShare))
+	// What is read now stays: the collector would look at it again and again while it grows. Of a snapshot hardly anything is left over.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	from := fromSnapshot
 	a.registry, err = a.openSnapshot(ctx, key)
 	if err != nil {
@@ -62,6 +63,7 @@ func (a *app) openDirectory(ctx context.Context, cleanup *daemon.Cleanup) error 
 			a.log.Warn("the snapshot of the directory is not used, all entries are read instead", "file", a.snapshotFile(), "err", err)
 		}
 		from = fromEntries
+		debug.SetGCPercent(rebuildGC)
 		if a.registry, err = registry.Rebuild(ctx, a.store, a.telling("reading the directory")); err != nil {
 			return err
 		}
@@ -120,7 +122,7 @@ func (a *app) openSnapshot(ctx context.Context, key []byte) (*registry.Registry,
 	if err != nil {
 		return nil, err
 	}
-	return registry.OpenSnapshot(ctx, a.store, bufio.NewReaderSize(f, snapshotBuf), info.Size(), [16]byte(id), key, a.telling("reading the snapshot of the directory"))
+	return registry.OpenSnapshot(ctx, a.store, bufio.NewReaderSize(f, snapshotHead), info.Size(), [16]byte(id), key, a.telling("reading the snapshot of the directory"))
 }
 
 // keepSnapshot writes the snapshot of a clean stop, unless the one that is there is of this state. Nothing changes the directory any more. A
