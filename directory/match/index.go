@@ -7,7 +7,7 @@ import (
 	"agentgw/directory"
 )
 
-// Index is the matcher's capabilities. It is a list of immutable segments, each about twice as large as the next one: a change
+// Index is the matcher's capabilities. It is a list of immutable segments, up to three of about a size, and the next ones a quarter of that: a change
 // adds a small segment or marks documents dead, and now and then the last segments become one. So an agent costs the logarithm
 // of the directory's size on average, and a reader only loads a pointer. The zero Index is empty and ready.
 type Index struct {
@@ -98,7 +98,10 @@ func (x *Index) show(parts []*part) {
 	x.now.Store(v)
 }
 
-// compact drops empty parts, rewrites one that is more than half dead, and joins the last ones while they are of one size.
+// fanIn is how many parts of one size become one. More would make changes cheaper, and each request look into more tables.
+const fanIn = 4
+
+// compact drops empty parts, rewrites one that is more than half dead, and joins the last ones when there are fanIn of one size.
 func compact(parts []*part) []*part {
 	parts = slices.DeleteFunc(parts, func(p *part) bool { return p.live == 0 })
 	for i, p := range parts {
@@ -106,8 +109,21 @@ func compact(parts []*part) []*part {
 			parts[i] = newPart(merge(p))
 		}
 	}
-	for n := len(parts); n >= 2 && parts[n-1].sizeClass() >= parts[n-2].sizeClass(); n-- {
-		parts = append(parts[:n-2], newPart(merge(parts[n-2], parts[n-1])))
+	for {
+		n, same := len(parts), 1
+		if n < 2 {
+			return parts
+		}
+		last := parts[n-1].sizeClass()
+		for same < n && parts[n-1-same].sizeClass() == last {
+			same++
+		}
+		switch {
+		case same < n && parts[n-1-same].sizeClass() < last:
+			same++ // a small one before larger ones
+		case same < fanIn:
+			return parts
+		}
+		parts = append(parts[:n-same], newPart(merge(parts[n-same:]...)))
 	}
-	return parts
 }

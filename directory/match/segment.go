@@ -295,11 +295,13 @@ func (p *part) alive(list []posting) int {
 // merge builds one segment of the living documents of several parts, in order.
 func merge(parts ...*part) *segment {
 	s := newSegment()
-	room := 0
+	room, terms, pairs := 0, 0, 0
 	for _, p := range parts {
-		room += p.live
+		room, terms, pairs = room+p.live, max(terms, len(p.terms)), max(pairs, len(p.pairs))
 	}
 	s.docs = make([]document, 0, room)
+	s.terms, s.pairs = make(map[string][]posting, terms), make(map[string][]posting, pairs)
+	s.byAIC, s.byCap, s.idents = make(map[string][]uint32, room), make(map[string]uint32, room), make(map[string][]uint32, room)
 	for _, p := range parts {
 		moved := make([]uint32, len(p.docs))
 		for id := range p.docs {
@@ -335,5 +337,5 @@ func move(to, from map[string][]posting, p *part, moved []uint32) {
 	}
 }
 
-// sizeClass orders parts for merging: two of one class become one of the next.
-func (p *part) sizeClass() int { return bits.Len(uint(len(p.docs))) }
+// sizeClass orders parts for merging: each is four times as wide as the one below.
+func (p *part) sizeClass() int { return (bits.Len(uint(len(p.docs))) + 1) / 2 }
