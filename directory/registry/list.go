@@ -39,21 +39,23 @@ func (r *Registry) Listing(aic string) (Listing, bool) {
 }
 
 // Page is at most limit entries that are kept, of the AICs after one, in their order. more says that others follow.
-func (r *Registry) Page(after string, limit int, keep func(*Listing) bool) (list []Listing, more bool) {
+func (r *Registry) Page(after string, limit int, keep func(Mark) bool) (list []Listing, more bool) {
 	order := r.order()
 	at, found := slices.BinarySearch(order, after)
 	if found {
 		at++
 	}
 	for _, id := range order[at:] {
-		l, ok := r.Listing(id)
-		if !ok || !keep(&l) {
+		rec := r.record(id)
+		if rec == nil || !keep(rec.mark(id)) {
 			continue
 		}
 		if len(list) == limit {
 			return list, true
 		}
-		list = append(list, l)
+		if l, ok := r.Listing(id); ok { // else it went at this moment
+			list = append(list, l)
+		}
 	}
 	return list, false
 }
@@ -94,12 +96,13 @@ type Mark struct {
 	Credential bool // an agent holds, or has held, a credential under which it attaches; an imported entry has none
 }
 
+func (r *record) mark(aic string) Mark { return Mark{aic, r.state, r.credential} }
+
 // Marked is the AICs of the entries that are kept, in order.
 func (r *Registry) Marked(keep func(Mark) bool) []string {
 	var out []string
 	r.records.Range(func(id, v any) bool {
-		rec := v.(*record)
-		if m := (Mark{id.(string), rec.state, rec.credential}); keep(m) {
+		if m := v.(*record).mark(id.(string)); keep(m) {
 			out = append(out, m.AIC)
 		}
 		return true

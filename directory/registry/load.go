@@ -17,7 +17,7 @@ type Progress func(entries int)
 
 const (
 	loadBatch     = 128 // entries that one core reads at a time
-	progressEvery = time.Second
+	progressEvery = 2 * time.Second
 )
 
 // Open reads every entry of the store, over all cores.

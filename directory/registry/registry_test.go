@@ -45,7 +45,7 @@ func register(t *testing.T, r *Registry, n int, name string) directory.Entry {
 
 // listed is all entries, in the order of AICs.
 func listed(r *Registry) []Listing {
-	list, _ := r.Page("", 1<<20, func(*Listing) bool { return true })
+	list, _ := r.Page("", 1<<20, func(Mark) bool { return true })
 	return list
 }
 
@@ -464,7 +464,7 @@ func TestPagesCoverEverythingOnce(t *testing.T) {
 	var got []string
 	after := ""
 	for range 10 {
-		list, more := r.Page(after, 4, func(l *Listing) bool { return l.AIC != storetest.AIC(3) })
+		list, more := r.Page(after, 4, func(m Mark) bool { return m.AIC != storetest.AIC(3) })
 		for _, l := range list {
 			got = append(got, l.AIC)
 		}

@@ -110,8 +110,11 @@ func (a *app) openSnapshot(ctx context.Context, key []byte) (*registry.Registry,
 	if errors.Is(err, directory.ErrNotFound) {
 		return nil, fs.ErrNotExist
 	}
-	if err != nil || len(id) != 16 {
-		return nil, fmt.Errorf("the store does not name one: %w", err)
+	if err == nil && len(id) != 16 {
+		err = fmt.Errorf("an id of %d octets", len(id))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("which one goes with the store: %w", err)
 	}
 	f, err := os.Open(a.snapshotFile())
 	if err != nil {
