@@ -199,10 +199,6 @@ func (m *million) restart(ctx context.Context) error {
 			return err
 		}
 		ours, floor = append(ours, took), append(floor, f)
-		if i == 0 {
-			now, most := m.g.memory()
-			m.note("started from the snapshot: %d MB of memory, %d at most", now, most)
-		}
 	}
 	m.hold("start after a clean stop", quantile(ours, .5), quantile(floor, .5), startBar)
 	return m.loaded(ctx, "snapshot")
@@ -210,12 +206,14 @@ func (m *million) restart(ctx context.Context) error {
 
 // loaded holds what the running process has loaded, and that it is what is in the store.
 func (m *million) loaded(ctx context.Context, from string) error {
+	_, most := m.g.memory()
 	at := time.Now()
 	got, err := m.g.check(ctx, m.n)
 	if err != nil {
 		return err
 	}
-	m.note("checked against the store in %v: equal", time.Since(at).Round(time.Millisecond))
+	now, _ := m.g.memory()
+	m.note("loaded from %s: %d MB of memory at most, %d later; checked against the store in %v: equal", got, most, now, time.Since(at).Round(time.Millisecond))
 	if got != from {
 		return fmt.Errorf("it has loaded its directory from %s, and not from %s", got, from)
 	}
@@ -241,8 +239,6 @@ func (m *million) rebuild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now, most := m.g.memory()
-	m.note("started without a snapshot: %d MB of memory, %d at most", now, most)
 	m.hold("start after kill -9", took, floor, rebuildBar)
 	return m.loaded(ctx, "entries")
 }
