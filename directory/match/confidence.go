@@ -158,7 +158,7 @@ func (p *Prepared) ScoreText(s SkillText) uint16 {
 
 func (p *Prepared) textConfidence(c *directory.Capability) uint16 {
 	weights, paired, length := make([]int, len(p.terms)), make([]bool, len(p.pairs)), 0
-	eachField(c, func(list []string, weight int, field uint8) {
+	eachField(c, Terms, func(list []string, weight int, field uint8) {
 		length += weight * len(list)
 		for i, t := range list {
 			at := indexTerm(p.terms, t)
@@ -185,6 +185,6 @@ func (p *Prepared) textConfidence(c *directory.Capability) uint16 {
 		}
 	}
 	sum += p.nearly(c)
-	v, scale := quantise(nil, embedCapability(c))
+	v, scale := quantise(nil, embedCapability(c, Terms))
 	return calibrated(share(sum, p.total), float64(float32(dot(p.embedding.v, v))*p.embedding.scale*scale))
 }

@@ -59,8 +59,8 @@ func dot(x, y []int8) int32 {
 	return a + b + c + d
 }
 
-// embedCapability is the embedding of a capability by the built-in table.
-func embedCapability(c *directory.Capability) []float32 {
+// embedCapability is the embedding of a capability by the built-in table; terms is [Terms].
+func embedCapability(c *directory.Capability, terms func(string) []string) []float32 {
 	var bag []table.Weighted
 	at := map[string]int{}
 	add := func(weight float64, terms []string) {
@@ -74,15 +74,15 @@ func embedCapability(c *directory.Capability) []float32 {
 			bag[i].TF += weight
 		}
 	}
-	add(denseName, distinct(Terms(firstChars(c.Name, maxDenseChars))))
-	add(denseText, Terms(firstChars(c.Description, maxDenseChars)))
+	add(denseName, distinct(terms(firstChars(c.Name, maxDenseChars))))
+	add(denseText, terms(firstChars(c.Description, maxDenseChars)))
 	for _, t := range c.Tags {
-		add(denseText, Terms(firstChars(t, maxDenseChars)))
+		add(denseText, terms(firstChars(t, maxDenseChars)))
 	}
 	for _, e := range c.Examples {
-		add(denseRest, Terms(firstChars(e, maxDenseChars)))
+		add(denseRest, terms(firstChars(e, maxDenseChars)))
 	}
-	add(denseRest, Terms(firstChars(c.Parameters, maxDenseChars)))
+	add(denseRest, terms(firstChars(c.Parameters, maxDenseChars)))
 	return table.Builtin.Embed(bag)
 }
 

@@ -114,7 +114,7 @@ func TestConfidenceFormula(t *testing.T) {
 	length := 3*10 + 1*10. // name of one word, description of one word
 	sat := 10 / (10 + 10*(.5+.5*length/250))
 	words := bgRain * sat / (bgRain + bgFire)
-	v, scale := quantise(nil, embedCapability(&directory.Capability{Name: "Clouds", Description: "rain"}))
+	v, scale := quantise(nil, embedCapability(&directory.Capability{Name: "Clouds", Description: "rain"}, Terms))
 	q := embedQuery([]string{"rain", "fire"})
 	cosine := float64(float32(dot(v, q.v)) * scale * q.scale)
 	want := uint16(math.Round(10_000 / (1 + math.Exp(7.5-8*(words+cosine)))))

@@ -60,8 +60,9 @@ type segment struct {
 	grams  lazyGrams
 
 	// While it is built.
-	agent agentTerms // of the last document: an agent's skills come one after the other
-	key   []byte     // of a pair
+	agent   agentTerms // of the last document: an agent's skills come one after the other
+	key     []byte     // of a pair
+	stemmed stemmed
 }
 
 func newSegment() *segment {
@@ -72,18 +73,36 @@ func newSegment() *segment {
 // fieldReader takes the terms of one field.
 type fieldReader func(terms []string, weight int, field uint8)
 
-// eachField reads a capability's own fields. A name counts each of its words once, so that repeating one gains nothing.
-func eachField(c *directory.Capability, read fieldReader) {
-	read(distinct(Terms(c.Name)), weightName, fieldName)
-	read(Terms(c.Description), weightDescription, fieldDescription)
+// eachField reads a capability's own fields; terms is [Terms]. A name counts each of its words once, so that repeating one gains nothing.
+func eachField(c *directory.Capability, terms func(string) []string, read fieldReader) {
+	read(distinct(terms(c.Name)), weightName, fieldName)
+	read(terms(c.Description), weightDescription, fieldDescription)
 	for _, t := range c.Tags {
-		read(Terms(t), weightTags, fieldTags)
+		read(terms(t), weightTags, fieldTags)
 	}
 	for _, e := range c.Examples {
-		read(Terms(e), weightExamples, fieldExamples)
+		read(terms(e), weightExamples, fieldExamples)
 	}
-	read(Terms(c.Parameters), weightParameters, fieldParameters)
+	read(terms(c.Parameters), weightParameters, fieldParameters)
 }
+
+// stemmed is the terms of the texts of the capability at hand: its words and its embedding are made of the same ones, and stemming is the
+// dearest part of both.
+type stemmed struct {
+	texts []string
+	terms [][]string
+}
+
+func (s *stemmed) of(text string) []string {
+	if i := slices.Index(s.texts, text); i >= 0 {
+		return s.terms[i]
+	}
+	list := Terms(text)
+	s.texts, s.terms = append(s.texts, text), append(s.terms, list)
+	return list
+}
+
+func (s *stemmed) forget() { s.texts, s.terms = s.texts[:0], s.terms[:0] }
 
 // agentTerms are the terms of what an agent says of itself beside its skills.
 type agentTerms struct {
@@ -129,12 +148,13 @@ func (s *segment) add(c directory.Capability) {
 			}
 		}
 	}
-	eachField(&c, read)
+	defer s.stemmed.forget()
+	eachField(&c, s.stemmed.of, read)
 	s.agent.of(&c, read)
 	d.length, d.bigrams = max(d.length, 1), max(d.bigrams, 1) // one dummy, so that no length is 0
 	s.docs = append(s.docs, d)
 	var scale float32
-	s.vecs, scale = quantise(s.vecs, embedCapability(&c))
+	s.vecs, scale = quantise(s.vecs, embedCapability(&c, s.stemmed.of))
 	s.scales = append(s.scales, scale)
 	s.index(id)
 }
