@@ -63,6 +63,7 @@ type segment struct {
 	agent   agentTerms // of the last document: an agent's skills come one after the other
 	key     []byte     // of a pair
 	stemmed stemmed
+	counted [2]counts // terms and pairs, until it is sealed
 }
 
 func newSegment() *segment {
@@ -161,23 +162,58 @@ func (s *segment) add(c directory.Capability) {
 
 // count adds one occurrence of a term to the document at hand, the last one.
 func (s *segment) count(id uint32, term string, weight int, field uint8) {
-	list, known := s.terms[term]
-	if again(list, id, weight, field) {
-		return
-	}
+	c := &s.counted[0]
+	at, known := c.at[term]
 	if !known {
-		term = strings.Clone(term) // the table outlives the text that the term is cut from
+		at = c.add(strings.Clone(term)) // the table outlives the text that the term is cut from
 	}
-	s.terms[term] = append(list, posting{id, uint16(weight), field})
+	c.occur(at, id, weight, field)
 }
 
 // countPair adds one occurrence of two neighbouring terms.
 func (s *segment) countPair(id uint32, x, y string) {
 	s.key = append(append(append(s.key[:0], x...), ' '), y...)
-	list := s.pairs[string(s.key)]
-	if !again(list, id, 1, 0) {
-		s.pairs[string(s.key)] = append(list, posting{doc: id, weight: 1})
+	c := &s.counted[1]
+	at, known := c.at[string(s.key)]
+	if !known {
+		at = c.add(string(s.key))
 	}
+	c.occur(at, id, 1, 0)
+}
+
+// counts is postings while they are counted: an occurrence costs one look into a table, and allocates nothing but for a new term.
+type counts struct {
+	at    map[string]uint32 // in lists
+	lists [][]posting
+}
+
+func (c *counts) add(term string) uint32 {
+	if c.at == nil {
+		c.at = map[string]uint32{}
+	}
+	at := uint32(len(c.lists))
+	c.at[term] = at
+	c.lists = append(c.lists, nil)
+	return at
+}
+
+func (c *counts) occur(at, id uint32, weight int, field uint8) {
+	if list := &c.lists[at]; !again(*list, id, weight, field) {
+		*list = append(*list, posting{id, uint16(weight), field})
+	}
+}
+
+// seal makes the tables that readers use of what was counted.
+func (s *segment) seal() {
+	for i, to := range [2]*map[string][]posting{&s.terms, &s.pairs} {
+		if c := &s.counted[i]; c.at != nil {
+			*to = make(map[string][]posting, len(c.at))
+			for term, at := range c.at {
+				(*to)[term] = c.lists[at]
+			}
+		}
+	}
+	s.counted = [2]counts{}
 }
 
 // again adds an occurrence to a document's posting, which is the last one if there is one.
@@ -251,6 +287,7 @@ type part struct {
 }
 
 func newPart(s *segment) *part {
+	s.seal()
 	p := &part{segment: s, live: len(s.docs), liveAICs: len(s.byAIC)}
 	for i := range s.docs {
 		p.length += int64(s.docs[i].length)
