@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,7 +34,7 @@ const (
 	rebuildBar = 2
 	putBar     = 3
 	turns      = 3 // of searching without and with puts
-	rounds     = 3 // of starting with a snapshot
+	rounds     = 3 // of each start, after its floor: the best of each counts, for a slow minute of the machine says nothing of either
 )
 
 func main() {
@@ -200,7 +201,7 @@ func (m *million) restart(ctx context.Context) error {
 		}
 		ours, floor = append(ours, took), append(floor, f)
 	}
-	m.hold("start after a clean stop", quantile(ours, .5), quantile(floor, .5), startBar)
+	m.hold("start after a clean stop", slices.Min(ours), slices.Min(floor), startBar)
 	return m.loaded(ctx, "snapshot")
 }
 
@@ -222,24 +223,28 @@ func (m *million) loaded(ctx context.Context, from string) error {
 
 // rebuild kills it after a change and starts it again.
 func (m *million) rebuild(ctx context.Context) error {
-	if err := m.g.put(ctx, m.c, 0, 1_000_000_000); err != nil {
-		return err
+	var ours, floor []time.Duration
+	for i := range rounds {
+		if err := m.g.put(ctx, m.c, 0, 1_000_000_000+i); err != nil {
+			return err
+		}
+		if _, err := m.g.end(syscall.SIGKILL); err != nil {
+			return err
+		}
+		f, entries, err := floorRead(m.g.database())
+		if err != nil {
+			return err
+		}
+		if entries != m.n {
+			return fmt.Errorf("the floor has read %d entries of %d", entries, m.n)
+		}
+		took, err := m.g.start(ctx)
+		if err != nil {
+			return err
+		}
+		ours, floor = append(ours, took), append(floor, f)
 	}
-	if _, err := m.g.end(syscall.SIGKILL); err != nil {
-		return err
-	}
-	floor, entries, err := floorRead(m.g.database())
-	if err != nil {
-		return err
-	}
-	if entries != m.n {
-		return fmt.Errorf("the floor has read %d entries of %d", entries, m.n)
-	}
-	took, err := m.g.start(ctx)
-	if err != nil {
-		return err
-	}
-	m.hold("start after kill -9", took, floor, rebuildBar)
+	m.hold("start after kill -9", slices.Min(ours), slices.Min(floor), rebuildBar)
 	return m.loaded(ctx, "entries")
 }
 
