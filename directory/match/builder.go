@@ -14,6 +14,7 @@ type Builder struct{ s *segment }
 func (b *Builder) Add(c directory.Capability) {
 	if b.s == nil {
 		b.s = newSegment()
+		b.s.stemmed.known = map[string]string{}
 	}
 	b.s.add(c)
 }

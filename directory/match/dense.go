@@ -59,10 +59,11 @@ func dot(x, y []int8) int32 {
 	return a + b + c + d
 }
 
+const usualTerms = 48 // of a capability
+
 // embedCapability is the embedding of a capability by the built-in table; terms is [Terms].
 func embedCapability(c *directory.Capability, terms func(string) []string) []float32 {
-	var bag []table.Weighted
-	at := map[string]int{}
+	bag, at := make([]table.Weighted, 0, usualTerms), make(map[string]int, usualTerms)
 	add := func(weight float64, terms []string) {
 		for _, t := range terms {
 			i, ok := at[t]

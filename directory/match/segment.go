@@ -92,13 +92,33 @@ func eachField(c *directory.Capability, terms func(string) []string, read fieldR
 type stemmed struct {
 	texts []string
 	terms [][]string
+	known map[string]string // words and their stems; nil in a segment of few documents, which gains nothing by it
+}
+
+// maxKnown is how many words a large segment remembers while it is built. A directory has few thousand that are frequent.
+const maxKnown = 1 << 16
+
+func (s *stemmed) stem(word string) string {
+	if s.known == nil {
+		return stem(word)
+	}
+	t, ok := s.known[word]
+	if !ok {
+		if len(s.known) == maxKnown {
+			clear(s.known)
+		}
+		word = strings.Clone(word) // it is cut from a text
+		t = stem(word)
+		s.known[word] = t
+	}
+	return t
 }
 
 func (s *stemmed) of(text string) []string {
 	if i := slices.Index(s.texts, text); i >= 0 {
 		return s.terms[i]
 	}
-	list := Terms(text)
+	list := termsBy(text, s.stem)
 	s.texts, s.terms = append(s.texts, text), append(s.terms, list)
 	return list
 }
@@ -213,7 +233,7 @@ func (s *segment) seal() {
 			}
 		}
 	}
-	s.counted = [2]counts{}
+	s.counted, s.stemmed = [2]counts{}, stemmed{}
 }
 
 // again adds an occurrence to a document's posting, which is the last one if there is one.

@@ -18,7 +18,10 @@ const (
 )
 
 // Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
-func Terms(text string) []string {
+func Terms(text string) []string { return termsBy(text, stem) }
+
+// termsBy is [Terms] by a stemmer that gives what stem does.
+func termsBy(text string, stem func(string) string) []string {
 	list := words(text)
 	out := make([]string, 0, len(list))
 	for _, w := range list {
