@@ -6,7 +6,7 @@ FUZZTIME ?= 10s
 N ?= 0
 KNOWN_INTEGRATION := 10  # scenarios that must run where CI_ROOT=1
 
-.PHONY: all build check lint test race fuzz cases integration crash-registrations eval eval-loo train bench bench-peers ci ci-full tools-debian clean
+.PHONY: all build check lint test race fuzz cases integration crash-registrations crash-directory million eval eval-loo train bench bench-peers ci ci-full tools-debian clean
 
 all: build
 
@@ -41,6 +41,14 @@ integration:
 crash-registrations:
 	HISTORY_N=$(if $(filter-out 0,$(N)),$(N),1000) go test -count=1 -timeout 30m -v -run TestRegistrationsSurviveKills ./integration/history
 
+# N rounds (200) of kill -9 while entries are put, updated and withdrawn; after each the directory is compared. DIRECTORY_SEED repeats the choices.
+crash-directory:
+	DIRECTORY_ROUNDS=$(if $(filter-out 0,$(N)),$(N),200) go test -count=1 -timeout 30m -v -run TestCase46KillAtAnyInstant ./integration/history
+
+# A directory of N entries (1000000): import, search, start with and without a snapshot, against floors of the same run. 5 GB of disk.
+million:
+	go run ./integration/bench/million -n $(if $(filter-out 0,$(N)),$(N),1000000)
+
 # How well the matcher finds what is asked for, over public sets that are not part of this project: DATA names their folder. Built and not
 # `go run`, which would make every exit status 1.
 eval:
@@ -73,6 +81,8 @@ ci-full: ci lint
 	$(MAKE) fuzz FUZZTIME=60s
 	$(MAKE) bench
 	$(if $(DATA),$(MAKE) eval eval-loo,@echo "eval and eval-loo are left out: DATA names no folder of the public sets")
+	$(MAKE) crash-directory N=200
+	$(MAKE) million N=1000000
 
 tools-debian:
 	apt-get update && apt-get install -y --no-install-recommends make gcc libc6-dev iproute2 nftables systemd

@@ -200,7 +200,7 @@ func hasBelow(all map[string]*pkg, folder string) bool {
 // pure packages neither wait, log, lock nor read clocks of their own: their callers hand in what they need.
 var pure = []string{
 	"internal/frame", "internal/policy", "directory", "directory/aic", "directory/acs", "directory/arp", "directory/semreq",
-	"directory/match", "cdsp/wire", "cdsp/replica", "cdsp/digest", "a2a/wire", "a2a/session", "a2a/token", "a2a/aci",
+	"directory/match", "directory/snapshot", "cdsp/wire", "cdsp/replica", "cdsp/digest", "a2a/wire", "a2a/session", "a2a/token", "a2a/aci",
 }
 
 func TestPurePackages(t *testing.T) {

@@ -52,7 +52,7 @@ func agentsCmd(o *options) *cobra.Command {
 	}
 	deprecate.Flags().BoolVar(&out.Undo, "undo", false, "it stays after all")
 	withdraw.Flags().StringVar(&in.Reason, "reason", "", "kept with the tombstone")
-	cmd.AddCommand(ls, withdraw, deprecate, showAgentCmd(o), historyCmd(o), diffCmd(o), searchAgentsCmd(o), exportAgentsCmd(o),
+	cmd.AddCommand(ls, withdraw, deprecate, showAgentCmd(o), historyCmd(o), diffCmd(o), searchAgentsCmd(o), exportAgentsCmd(o), checkAgentsCmd(o),
 		standingCmd(o, "suspend AIC", "take an agent out of service until it is resumed: connections, sessions and digests of it end", "suspended"),
 		standingCmd(o, "resume AIC", "lift a suspension", "good"),
 		standingCmd(o, "revoke AIC", "revoke an agent's credentials for good", "revoked"),

@@ -3,6 +3,7 @@ package digest
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -46,6 +47,9 @@ type Options struct {
 	Embedder Embedder                  // of the capabilities' vectors
 	// MaxLabels bounds the class items: what neighbours would refuse is not said.
 	MaxLabels int
+	// Terms are those that public capabilities have which do not name theirs, at the level coarse those of at least two: a large directory
+	// has them without its texts.
+	Terms []string
 }
 
 // label is one class or tag as it is counted.
@@ -62,11 +66,12 @@ type tally struct {
 //
 // What neighbours would refuse is not said: a label or media type that fits no item is left out, and a list of domains that
 // fits no batch, or names nobody, reaches nobody outside: its capabilities are told within the own domain.
-func Build(caps []Capability, o Options) ([]wire.Group, error) {
+func Build(caps iter.Seq[Capability], o Options) ([]wire.Group, error) {
 	scopes := map[string]wire.Scope{}
 	counted := map[string]map[label]*tally{}
-	var public []Capability
-	for _, c := range caps {
+	var described []Capability
+	public := 0
+	for c := range caps {
 		if c.Private {
 			continue
 		}
@@ -77,15 +82,19 @@ func Build(caps []Capability, o Options) ([]wire.Group, error) {
 			counted[id] = map[label]*tally{}
 		}
 		count(counted[id], c, o.Level)
-		if c.Visibility == wire.VisibleAny {
-			public = append(public, c)
+		if c.Visibility != wire.VisibleAny {
+			continue
+		}
+		public++
+		if len(c.Terms)+len(c.Vector) > 0 {
+			described = append(described, c)
 		}
 	}
 	groups := group(scopes, counted, o)
-	if len(public) == 0 || o.Level == wire.LevelClasses {
+	if public == 0 || o.Level == wire.LevelClasses {
 		return groups, nil
 	}
-	sketch, err := sketchGroup(public, o)
+	sketch, err := sketchGroup(described, public, o)
 	return append(groups, sketch), err
 }
 
@@ -191,14 +200,14 @@ func some(set map[string]bool) []string {
 	return out[:min(len(out), wire.MaxModes)]
 }
 
-func sketchGroup(public []Capability, o Options) (wire.Group, error) {
-	raw, err := frame.Marshal(newSketch(public, o))
+func sketchGroup(described []Capability, public int, o Options) (wire.Group, error) {
+	raw, err := frame.Marshal(newSketch(described, public, o))
 	if err != nil {
 		return wire.Group{}, err
 	}
 	item := wire.Item{
 		Key: wire.ItemKey("", NSSketch, o.Level), Kind: wire.KindDigest, NS: NSSketch, Sketch: raw, SketchAlg: Algorithm,
-		Count: wire.Bucket(len(public)),
+		Count: wire.Bucket(public),
 	}
 	scope := wire.Scope{Visibility: wire.VisibleAny, MaxHops: o.MaxHops, Level: o.Level}
 	return wire.Group{Scope: scope, Items: []wire.Item{item}}, nil

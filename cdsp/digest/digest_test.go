@@ -58,7 +58,7 @@ func pharmacy() []Capability {
 // received builds the digest of a gateway as a neighbour sees it: through the bytes of its items.
 func received(t *testing.T, o *Origins, at Origin, caps []Capability) {
 	t.Helper()
-	groups, err := Build(caps, options())
+	groups, err := Build(slices.Values(caps), options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func received(t *testing.T, o *Origins, at Origin, caps []Capability) {
 }
 
 func TestBuild(t *testing.T) {
-	groups, err := Build(pharmacy(), options())
+	groups, err := Build(slices.Values(pharmacy()), options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestBuild(t *testing.T) {
 	}
 	shuffled := pharmacy()
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-	again, _ := Build(shuffled, options())
+	again, _ := Build(slices.Values(shuffled), options())
 	if d := cmp.Diff(groups, again, cmp.AllowUnexported(wire.Modes{})); d != "" {
 		t.Errorf("order of capabilities changes the digest: %s", d)
 	}
@@ -127,11 +127,11 @@ func TestBuildKeepsToTheProtocol(t *testing.T) {
 	capability := func(tag string, allow ...string) Capability {
 		return Capability{Tags: []string{tag, long, "", "\xff"}, In: []string{"", long, "\xff", "text/plain"}, Visibility: wire.VisibleListed, Allow: allow}
 	}
-	groups, err := Build([]Capability{
+	groups, err := Build(slices.Values([]Capability{
 		capability("nobody"), capability("too many", many...), capability("long", long), capability("empty", ""), capability("no text", "\xff"),
 		capability("at the limit", many[1:]...), capability("twice", "b", "a", "b"), capability("twice too", "a", "b"),
 		capability("one name", "a b"),
-	}, options())
+	}), options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestFalsePositives(t *testing.T) {
 	for i := range 3000 {
 		terms = append(terms, fmt.Sprintf("term%d", i))
 	}
-	s := newSketch(capsOf(100, terms...), under(func(string) float64 { return 1 }))
+	s := newSketch(capsOf(100, terms...), 100, under(func(string) float64 { return 1 }))
 	for _, term := range terms {
 		if !s.hasTerm(term) {
 			t.Fatalf("%s is missing", term)
@@ -235,7 +235,7 @@ func TestSketchFitsWhateverTheTerms(t *testing.T) {
 		}
 		return 3
 	}
-	s := newSketch(capsOf(4000, terms...), under(rare))
+	s := newSketch(capsOf(4000, terms...), 4000, under(rare))
 	raw, err := frame.Marshal(s)
 	if err != nil || len(raw) > wire.MaxSketch {
 		t.Fatalf("%d octets, %v", len(raw), err)
@@ -249,14 +249,14 @@ func TestSketchFitsWhateverTheTerms(t *testing.T) {
 }
 
 func TestLyingSketches(t *testing.T) {
-	honest := newSketch(capsOf(2, "a", "b"), options())
+	honest := newSketch(capsOf(2, "a", "b"), 2, options())
 	ones := *honest
 	ones.Terms = bytes.Repeat([]byte{0xff}, 64)
 	var terms []string
 	for i := range 2000 {
 		terms = append(terms, fmt.Sprint(i))
 	}
-	fuller := *newSketch(capsOf(2, terms...), options())
+	fuller := *newSketch(capsOf(2, terms...), 2, options())
 	odd := *honest
 	odd.Terms = odd.Terms[:7]
 	for name, s := range map[string]Sketch{"every bit set": ones, "fuller than its capabilities": fuller, "no whole words": odd} {
@@ -274,7 +274,7 @@ func TestLyingSketches(t *testing.T) {
 }
 
 func FuzzSketch(f *testing.F) {
-	raw, err := frame.Marshal(newSketch(capsOf(1, "a"), options()))
+	raw, err := frame.Marshal(newSketch(capsOf(1, "a"), 1, options()))
 	if err != nil {
 		f.Fatal(err)
 	}

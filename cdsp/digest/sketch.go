@@ -21,7 +21,8 @@ const (
 	termsPerCap = 400 // more distinct terms than a capability can have: a fill above it is not explained by n_caps
 	pairsPerCap = pairTerms * (pairTerms - 1) / 2
 
-	coarseCaps    = 2 // capabilities that a term has at the level coarse
+	// CoarseCaps is how many capabilities have a term that is told at the level coarse.
+	CoarseCaps    = 2
 	coarseMembers = 3 // capabilities that a prototype has there
 
 	// Algorithm is sketch_alg of this format.
@@ -55,11 +56,11 @@ func KeyID(key []byte) [8]byte {
 	return [8]byte(sum[:8])
 }
 
-// newSketch makes the sketch of public capabilities. What does not fit into an item is left out: pairs of the less telling terms of each
+// newSketch makes the sketch of so many public capabilities, of those among them that say their terms and vectors, and of [Options.Terms]. What does not fit into an item is left out: pairs of the less telling terms of each
 // capability first, then the terms that are commonest in the language, which tell gateways apart least.
-func newSketch(caps []Capability, o Options) *Sketch {
+func newSketch(caps []Capability, public int, o Options) *Sketch {
 	id := KeyID(o.Key)
-	s := &Sketch{Tokeniser: tokeniser, KeyID: id[:], Level: uint8(o.Level), NCaps: powerOfTwo(len(caps))}
+	s := &Sketch{Tokeniser: tokeniser, KeyID: id[:], Level: uint8(o.Level), NCaps: powerOfTwo(public)}
 	s.addPrototypes(caps, o)
 	room := wire.MaxSketch - overhead - len(s.Prototypes) - len(s.Members)
 	terms := telling(caps, o)
@@ -84,9 +85,12 @@ func telling(caps []Capability, o Options) []string {
 			having[t.Text]++
 		}
 	}
+	for _, t := range o.Terms {
+		having[t] += CoarseCaps
+	}
 	terms := make([]string, 0, len(having))
 	for t, n := range having {
-		if o.Level == wire.LevelFull || n >= coarseCaps {
+		if o.Level == wire.LevelFull || n >= CoarseCaps {
 			terms = append(terms, t)
 		}
 	}

@@ -93,7 +93,7 @@ func TestLikenessFindsWhatWordsDoNot(t *testing.T) {
 	var o Origins
 	for corner, name := range []string{"zero", "one", "two"} {
 		c := Capability{Terms: weighted("word"), Vector: towards(rng, corner), Visibility: wire.VisibleAny}
-		groups, err := Build([]Capability{c}, withEmbedder(wire.LevelFull))
+		groups, err := Build(slices.Values([]Capability{c}), withEmbedder(wire.LevelFull))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestLevels(t *testing.T) {
 		wire.LevelCoarse:  {labels: []string{"language/text"}, sketch: true, prototypes: 1},
 		wire.LevelFull:    {labels: []string{"language/text/summary", "acme"}, sketch: true, terms: true, pairs: true, prototypes: 2},
 	} {
-		groups, err := Build(caps, withEmbedder(level))
+		groups, err := Build(slices.Values(caps), withEmbedder(level))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestLargeSketchesFit(t *testing.T) {
 			caps[i].Vector = make([]float32, MaxDim)
 			caps[i].Vector[i%MaxDim], caps[i].Vector[rng.IntN(MaxDim)] = .8, .6
 		}
-		s := newSketch(caps, withEmbedder(wire.LevelFull))
+		s := newSketch(caps, len(caps), withEmbedder(wire.LevelFull))
 		raw, err := frame.Marshal(s)
 		if err != nil || len(raw) > wire.MaxSketch {
 			t.Fatalf("%d capabilities: %d octets, %v", n, len(raw), err)
@@ -222,7 +222,7 @@ func TestMalformedPrototypes(t *testing.T) {
 		"more terms than it can":   func(s *Sketch) { s.Terms = newFilter(5000, bitsPerTerm); manyPairs(s.Terms, 3000) },
 		"pairs alone, but no term": func(s *Sketch) { s.Terms = nil },
 	} {
-		s := newSketch(caps, withEmbedder(wire.LevelFull))
+		s := newSketch(caps, len(caps), withEmbedder(wire.LevelFull))
 		spoil(s)
 		raw, err := frame.Marshal(s)
 		if err != nil {
@@ -252,7 +252,7 @@ func BenchmarkRank(b *testing.B) {
 			}
 			caps[i].Vector = towards(rng, rng.IntN(20))
 		}
-		raw, err := frame.Marshal(newSketch(caps, withEmbedder(wire.LevelFull)))
+		raw, err := frame.Marshal(newSketch(caps, len(caps), withEmbedder(wire.LevelFull)))
 		if err != nil {
 			b.Fatal(err)
 		}

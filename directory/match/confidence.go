@@ -164,7 +164,7 @@ func (p *Prepared) ScoreText(s SkillText) uint16 {
 
 func (p *Prepared) textConfidence(c *directory.Capability) uint16 {
 	weights, paired, length := make([]int, len(p.terms)), make([]bool, len(p.pairs)), 0
-	eachField(c, func(list []string, weight int, field uint8) {
+	eachField(c, Terms, func(list []string, weight int, field uint8) {
 		length += weight * len(list)
 		for i, t := range list {
 			at := indexTerm(p.terms, t)

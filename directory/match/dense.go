@@ -42,6 +42,8 @@ func dot(x, y []int8) int32 {
 	return sum
 }
 
+const usualTerms = 48 // of a capability
+
 // denseBag is a capability's stems with their weights for the token table.
 type denseBag struct {
 	stems []table.Weighted
@@ -50,7 +52,7 @@ type denseBag struct {
 
 func (b *denseBag) add(weight float64, terms []string) {
 	if b.at == nil {
-		b.at = map[string]int{}
+		b.stems, b.at = make([]table.Weighted, 0, usualTerms), make(map[string]int, usualTerms)
 	}
 	for _, t := range terms {
 		i, ok := b.at[t]
@@ -76,12 +78,15 @@ func denseWeight(field uint8) float64 {
 
 // Bag is what of a capability is embedded: its distinct stems, each with its frequency weighted by field, of the first 1,500 characters
 // of each field. A text alone is a capability that has a description only.
-func Bag(c *directory.Capability) []table.Weighted {
+func Bag(c *directory.Capability) []table.Weighted { return bagBy(c, Terms) }
+
+// bagBy is [Bag]; terms is [Terms].
+func bagBy(c *directory.Capability, terms func(string) []string) []table.Weighted {
 	var bag denseBag
 	short := *c
 	short.Name, short.Description, short.Parameters = firstChars(c.Name, maxDenseChars), firstChars(c.Description, maxDenseChars), firstChars(c.Parameters, maxDenseChars)
 	short.Tags, short.Examples = firstCharsOf(c.Tags), firstCharsOf(c.Examples)
-	eachField(&short, func(terms []string, _ int, field uint8) { bag.add(denseWeight(field), terms) })
+	eachField(&short, terms, func(terms []string, _ int, field uint8) { bag.add(denseWeight(field), terms) })
 	return bag.stems
 }
 

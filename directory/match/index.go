@@ -8,7 +8,7 @@ import (
 	"agentgw/directory/match/table"
 )
 
-// Index is the matcher's capabilities. It is a list of immutable segments, each about twice as large as the next one: a change
+// Index is the matcher's capabilities. It is a list of immutable segments, up to three of about a size, and the next ones a quarter of that: a change
 // adds a small segment or marks documents dead, and now and then the last segments become one. So an agent costs the logarithm
 // of the directory's size on average, and a reader only loads a pointer. The zero Index is empty and ready.
 type Index struct {
@@ -116,11 +116,11 @@ func (x *Index) Apply(changes ...Change) {
 
 // Load replaces everything at once. One writer at a time.
 func (x *Index) Load(caps []directory.Capability) {
-	s := newSegment()
+	b := Builder{tokens: x.tokens()}
 	for _, c := range caps {
-		s.add(x.tokens(), c)
+		b.Add(c)
 	}
-	x.publish([]*part{newPart(s)})
+	x.LoadBuilt(&b)
 }
 
 func without(parts []*part, changes []Change) []*part {
@@ -131,8 +131,11 @@ func without(parts []*part, changes []Change) []*part {
 	return out
 }
 
-func (x *Index) publish(parts []*part) {
-	v := &view{parts: compact(parts)}
+func (x *Index) publish(parts []*part) { x.show(compact(parts)) }
+
+// show makes a list of parts what readers see.
+func (x *Index) show(parts []*part) {
+	v := &view{parts: parts}
 	for _, p := range v.parts {
 		v.first = append(v.first, v.docs)
 		v.docs += len(p.docs)
@@ -143,7 +146,10 @@ func (x *Index) publish(parts []*part) {
 	x.now.Store(v)
 }
 
-// compact drops empty parts, rewrites one that is more than half dead, and joins the last ones while they are of one size.
+// fanIn is how many parts of one size become one. More would make changes cheaper, and each request look into more tables.
+const fanIn = 4
+
+// compact drops empty parts, rewrites one that is more than half dead, and joins the last ones when there are fanIn of one size.
 func compact(parts []*part) []*part {
 	parts = slices.DeleteFunc(parts, func(p *part) bool { return p.live == 0 })
 	for i, p := range parts {
@@ -151,8 +157,21 @@ func compact(parts []*part) []*part {
 			parts[i] = newPart(merge(p))
 		}
 	}
-	for n := len(parts); n >= 2 && parts[n-1].sizeClass() >= parts[n-2].sizeClass(); n-- {
-		parts = append(parts[:n-2], newPart(merge(parts[n-2], parts[n-1])))
+	for {
+		n, same := len(parts), 1
+		if n < 2 {
+			return parts
+		}
+		last := parts[n-1].sizeClass()
+		for same < n && parts[n-1-same].sizeClass() == last {
+			same++
+		}
+		switch {
+		case same < n && parts[n-1-same].sizeClass() < last:
+			same++ // a small one before larger ones
+		case same < fanIn:
+			return parts
+		}
+		parts = append(parts[:n-same], newPart(merge(parts[n-same:]...)))
 	}
-	return parts
 }

@@ -68,8 +68,10 @@ type segment struct {
 	grams   lazyGrams
 
 	// While it is built.
-	agent agentTerms // of the last document: an agent's skills come one after the other
-	key   []byte     // of a pair
+	agent   agentTerms // of the last document: an agent's skills come one after the other
+	key     []byte     // of a pair
+	stemmed stemmed
+	counted [2]counts // terms and pairs, until it is sealed
 }
 
 func newSegment() *segment {
@@ -80,18 +82,56 @@ func newSegment() *segment {
 // fieldReader takes the terms of one field.
 type fieldReader func(terms []string, weight int, field uint8)
 
-// eachField reads a capability's own fields. A name counts each of its words once, so that repeating one gains nothing.
-func eachField(c *directory.Capability, read fieldReader) {
-	read(distinct(Terms(c.Name)), weightName, fieldName)
-	read(Terms(c.Description), weightDescription, fieldDescription)
+// eachField reads a capability's own fields; terms is [Terms]. A name counts each of its words once, so that repeating one gains nothing.
+func eachField(c *directory.Capability, terms func(string) []string, read fieldReader) {
+	read(distinct(terms(c.Name)), weightName, fieldName)
+	read(terms(c.Description), weightDescription, fieldDescription)
 	for _, t := range c.Tags {
-		read(Terms(t), weightTags, fieldTags)
+		read(terms(t), weightTags, fieldTags)
 	}
 	for _, e := range c.Examples {
-		read(Terms(e), weightExamples, fieldExamples)
+		read(terms(e), weightExamples, fieldExamples)
 	}
-	read(Terms(c.Parameters), weightParameters, fieldParameters)
+	read(terms(c.Parameters), weightParameters, fieldParameters)
 }
+
+// stemmed is the terms of the texts of the capability at hand: its words and its embedding are made of the same ones, and stemming is the
+// dearest part of both.
+type stemmed struct {
+	texts []string
+	terms [][]string
+	known map[string]string // words and their stems; nil in a segment of few documents, which gains nothing by it
+}
+
+// maxKnown is how many words a large segment remembers while it is built. A directory has few thousand that are frequent.
+const maxKnown = 1 << 16
+
+func (s *stemmed) stem(word string) string {
+	if s.known == nil {
+		return Stem(word)
+	}
+	t, ok := s.known[word]
+	if !ok {
+		if len(s.known) == maxKnown {
+			clear(s.known)
+		}
+		word = strings.Clone(word) // it is cut from a text
+		t = Stem(word)
+		s.known[word] = t
+	}
+	return t
+}
+
+func (s *stemmed) of(text string) []string {
+	if i := slices.Index(s.texts, text); i >= 0 {
+		return s.terms[i]
+	}
+	list := termsBy(text, s.stem)
+	s.texts, s.terms = append(s.texts, text), append(s.terms, list)
+	return list
+}
+
+func (s *stemmed) forget() { s.texts, s.terms = s.texts[:0], s.terms[:0] }
 
 // agentTerms are the terms of what an agent says of itself beside its skills.
 type agentTerms struct {
@@ -137,9 +177,10 @@ func (s *segment) add(tokens *table.Table, c directory.Capability) {
 			}
 		}
 	}
+	defer s.stemmed.forget()
 	var bag denseBag
 	whole := allDense(&c)
-	eachField(&c, func(list []string, weight int, field uint8) {
+	eachField(&c, s.stemmed.of, func(list []string, weight int, field uint8) {
 		read(list, weight, field)
 		if whole {
 			bag.add(denseWeight(field), list)
@@ -151,30 +192,65 @@ func (s *segment) add(tokens *table.Table, c directory.Capability) {
 	if whole {
 		s.vecs.add(tokens.Embed(bag.stems))
 	} else {
-		s.vecs.add(tokens.Embed(Bag(&c)))
+		s.vecs.add(tokens.Embed(bagBy(&c, s.stemmed.of)))
 	}
 	s.index(id)
 }
 
 // count adds one occurrence of a term to the document at hand, the last one.
 func (s *segment) count(id uint32, term string, weight int, field uint8) {
-	list, known := s.terms[term]
-	if again(list, id, weight, field) {
-		return
-	}
+	c := &s.counted[0]
+	at, known := c.at[term]
 	if !known {
-		term = strings.Clone(term) // the table outlives the text that the term is cut from
+		at = c.add(strings.Clone(term)) // the table outlives the text that the term is cut from
 	}
-	s.terms[term] = append(list, posting{id, uint16(weight), field})
+	c.occur(at, id, weight, field)
 }
 
 // countPair adds one occurrence of two neighbouring terms.
 func (s *segment) countPair(id uint32, x, y string) {
 	s.key = append(append(append(s.key[:0], x...), ' '), y...)
-	list := s.pairs[string(s.key)]
-	if !again(list, id, 1, 0) {
-		s.pairs[string(s.key)] = append(list, posting{doc: id, weight: 1})
+	c := &s.counted[1]
+	at, known := c.at[string(s.key)]
+	if !known {
+		at = c.add(string(s.key))
 	}
+	c.occur(at, id, 1, 0)
+}
+
+// counts is postings while they are counted: an occurrence costs one look into a table, and allocates nothing but for a new term.
+type counts struct {
+	at    map[string]uint32 // in lists
+	lists [][]posting
+}
+
+func (c *counts) add(term string) uint32 {
+	if c.at == nil {
+		c.at = map[string]uint32{}
+	}
+	at := uint32(len(c.lists))
+	c.at[term] = at
+	c.lists = append(c.lists, nil)
+	return at
+}
+
+func (c *counts) occur(at, id uint32, weight int, field uint8) {
+	if list := &c.lists[at]; !again(*list, id, weight, field) {
+		*list = append(*list, posting{id, uint16(weight), field})
+	}
+}
+
+// seal makes the tables that readers use of what was counted.
+func (s *segment) seal() {
+	for i, to := range [2]*map[string][]posting{&s.terms, &s.pairs} {
+		if c := &s.counted[i]; c.at != nil {
+			*to = make(map[string][]posting, len(c.at))
+			for term, at := range c.at {
+				(*to)[term] = c.lists[at]
+			}
+		}
+	}
+	s.counted, s.stemmed = [2]counts{}, stemmed{}
 }
 
 // again adds an occurrence to a document's posting, which is the last one if there is one.
@@ -190,11 +266,29 @@ func again(list []posting, id uint32, weight int, field uint8) bool {
 
 // index enters a document into the tables by name.
 func (s *segment) index(id uint32) {
+	s.indexIDs(id)
+	s.indexNames(id)
+}
+
+// indexIDs enters a document under its identifiers.
+func (s *segment) indexIDs(id uint32) {
 	c := &s.docs[id].cap
-	for _, raw := range distinct([]string{strings.ToLower(c.SkillID), strings.ToLower(c.Name)}) {
-		if raw != "" && len(raw) <= 128 && !strings.ContainsAny(raw, " \t\n") {
-			s.idents[raw] = append(s.idents[raw], id)
-		}
+	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
+	s.byCap[c.CapID] = id
+}
+
+// indexNames enters a document under its raw names and its classes.
+func (s *segment) indexNames(id uint32) {
+	c := &s.docs[id].cap
+	named := rawName(c.SkillID)
+	if named != "" {
+		s.idents[named] = append(s.idents[named], id)
+	}
+	if raw := rawName(c.Name); raw != "" && raw != named {
+		s.idents[raw] = append(s.idents[raw], id)
+	}
+	if len(c.Classes) == 0 {
+		return
 	}
 	var under []string
 	for _, class := range c.Classes {
@@ -203,8 +297,14 @@ func (s *segment) index(id uint32) {
 	for _, class := range distinct(under) {
 		s.under[class] = append(s.under[class], id)
 	}
-	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
-	s.byCap[c.CapID] = id
+}
+
+// rawName is a name as identifiers are compared, "" for one that is none.
+func rawName(name string) string {
+	if len(name) > 128 || strings.ContainsAny(name, " \t\n") {
+		return ""
+	}
+	return strings.ToLower(name)
 }
 
 // part is a segment as one view sees it: some of its documents are gone. Parts are immutable; a removal makes a new one.
@@ -218,6 +318,7 @@ type part struct {
 }
 
 func newPart(s *segment) *part {
+	s.seal()
 	s.putInOrder()
 	p := &part{segment: s, live: len(s.docs), liveAICs: len(s.byAIC)}
 	for _, d := range s.sizes {
@@ -296,11 +397,13 @@ func (p *part) alive(list []posting) int {
 // merge builds one segment of the living documents of several parts, in order.
 func merge(parts ...*part) *segment {
 	s := newSegment()
-	room, dim := 0, 0
+	room, dim, terms, pairs := 0, 0, 0, 0
 	for _, p := range parts {
-		room, dim = room+p.live, max(dim, p.outside.dim)
+		room, dim, terms, pairs = room+p.live, max(dim, p.outside.dim), max(terms, len(p.terms)), max(pairs, len(p.pairs))
 	}
 	s.docs = make([]document, 0, room)
+	s.terms, s.pairs = make(map[string][]posting, terms), make(map[string][]posting, pairs)
+	s.byAIC, s.byCap, s.idents = make(map[string][]uint32, room), make(map[string]uint32, room), make(map[string][]uint32, room)
 	for _, p := range parts {
 		moved := make([]uint32, len(p.docs))
 		for id := range p.docs {
@@ -342,5 +445,5 @@ func move(to, from map[string][]posting, p *part, moved []uint32) {
 	}
 }
 
-// sizeClass orders parts for merging: two of one class become one of the next.
-func (p *part) sizeClass() int { return bits.Len(uint(len(p.docs))) }
+// sizeClass orders parts for merging: each is four times as wide as the one below.
+func (p *part) sizeClass() int { return (bits.Len(uint(len(p.docs))) + 1) / 2 }

@@ -16,14 +16,17 @@ const (
 )
 
 // Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
-func Terms(text string) []string {
+func Terms(text string) []string { return termsBy(text, Stem) }
+
+// termsBy is [Terms] by a stemmer that gives what Stem does.
+func termsBy(text string, stem func(string) string) []string {
 	list := WordsOf(text)
 	out := make([]string, 0, len(list))
 	for _, w := range list {
 		if stopWords[w] {
 			continue
 		}
-		out = append(out, Stem(w))
+		out = append(out, stem(w))
 		out = appendPairsOfCharacters(out, w)
 	}
 	return out

@@ -215,7 +215,7 @@ func bag(c *directory.Capability) (terms map[string]int, length int) {
 		}
 		length += weight * len(list)
 	}
-	eachField(c, read)
+	eachField(c, Terms, read)
 	new(agentTerms).of(c, read)
 	return terms, length
 }

@@ -1,6 +1,9 @@
 package match
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // vectors are embeddings of one dimension in bytes, one behind the other. A byte is a component plus 128, and a vector's room is a whole
 // number of 8 bytes, so that a scan takes eight components from one word.
@@ -35,6 +38,38 @@ func (v *vectors) addFrom(others *vectors, i uint32) {
 	v.dim = others.dim
 	v.bytes = append(v.bytes, others.bytes[int(i)*size:(int(i)+1)*size]...)
 	v.scales = append(v.scales, others.scales[i])
+}
+
+// addAll appends all vectors of others.
+func (v *vectors) addAll(others *vectors) {
+	v.dim = others.dim
+	v.bytes, v.scales = append(v.bytes, others.bytes...), append(v.scales, others.scales...)
+}
+
+// grow makes room for n vectors.
+func (v *vectors) grow(dim, n int) {
+	v.bytes, v.scales = slices.Grow(v.bytes, n*room(dim)), slices.Grow(v.scales, n)
+}
+
+// appendComponents appends the i-th vector as signed octets.
+func (v *vectors) appendComponents(b []byte, i uint32) []byte {
+	size := room(v.dim)
+	for _, c := range v.bytes[int(i)*size : int(i)*size+v.dim] {
+		b = append(b, c^zeroByte)
+	}
+	return b
+}
+
+// addComponents appends a vector of signed octets, as appendComponents has them.
+func (v *vectors) addComponents(components string, scale float32) {
+	v.dim = len(components)
+	for i := range len(components) {
+		v.bytes = append(v.bytes, components[i]^zeroByte)
+	}
+	for range room(v.dim) - v.dim {
+		v.bytes = append(v.bytes, zeroByte)
+	}
+	v.scales = append(v.scales, scale)
 }
 
 // missing is the likeness of a document that has no vector of an outside embedder: it is no number, and so neither above nor below any.

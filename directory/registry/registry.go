@@ -23,6 +23,8 @@ import (
 // expected and fail with the errors of package directory.
 type Store interface {
 	All(func(directory.Entry) error) error
+	// Sequence is the number of the last change of an entry.
+	Sequence() (uint64, error)
 	Get(aic string) (directory.Entry, error)
 	Put(ctx context.Context, e directory.Entry, expected uint64) error
 	// PutWith changes the store's records in the same commit.
@@ -41,6 +43,8 @@ type Registry struct {
 	ordered atomic.Pointer[inOrder]
 	index   match.Index
 
+	unsure atomic.Bool // the store could not be read back: what is shown may be less than what it holds
+
 	indexing sync.Mutex // the index's one writer; never held across I/O
 
 	mu      sync.Mutex               // guards what follows
@@ -49,146 +53,15 @@ type Registry struct {
 	pending []match.Change // for the index's next writer; of different AICs, for each is owned
 }
 
-// record is one agent as the readers see it.
-type record struct {
-	entry directory.Entry
-	caps  []directory.Capability
-	live  *liveness // the same through all versions of an entry
-}
-
-type liveness struct {
-	alive    atomic.Bool
-	lastSeen atomic.Int64  // unix milliseconds, 0 for never
-	free     atomic.Uint32 // share of its places that are free, 0 to 255
-}
-
-// Open loads every entry of the store.
-func Open(ctx context.Context, store Store) (*Registry, error) {
-	r := &Registry{store: store, owned: map[string]chan struct{}{}, subs: map[chan struct{}]bool{}}
-	var all []directory.Capability
-	err := store.All(func(e directory.Entry) error {
-		caps, err := directory.Capabilities(e)
-		if err != nil {
-			return err
-		}
-		r.records.Store(e.AIC, &record{e, caps, new(liveness)})
-		r.count.Add(1)
-		all = append(all, caps...)
-		return ctx.Err()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("load the directory: %w", err)
-	}
-	r.index.Load(all)
-	return r, nil
-}
-
 // Len is the number of entries.
 func (r *Registry) Len() int { return int(r.count.Load()) }
 
-// Get is the entry of an AIC, or ErrNotFound.
+// Get is the entry of an AIC as the store holds it, or ErrNotFound.
 func (r *Registry) Get(aic string) (directory.Entry, error) {
-	if rec := r.record(aic); rec != nil {
-		return rec.entry, nil
+	if r.record(aic) == nil {
+		return directory.Entry{}, fmt.Errorf("entry %s: %w", aic, directory.ErrNotFound)
 	}
-	return directory.Entry{}, fmt.Errorf("entry %s: %w", aic, directory.ErrNotFound)
-}
-
-func (r *Registry) record(aic string) *record {
-	v, ok := r.records.Load(aic)
-	if !ok {
-		return nil
-	}
-	return v.(*record)
-}
-
-// Listing is one entry with what is known of the agent now.
-type Listing struct {
-	directory.Entry
-	Capabilities []directory.Capability
-	Alive        bool
-	LastSeen     time.Time // zero: not since this process began
-}
-
-// List is all entries in the order of AICs.
-func (r *Registry) List() []Listing {
-	var list []Listing
-	r.records.Range(func(_, v any) bool {
-		list = append(list, v.(*record).listing())
-		return true
-	})
-	slices.SortFunc(list, func(x, y Listing) int { return strings.Compare(x.AIC, y.AIC) })
-	return list
-}
-
-// Page is at most limit entries that are kept, of the AICs after one, in their order. more says that others follow.
-func (r *Registry) Page(after string, limit int, keep func(*Listing) bool) (list []Listing, more bool) {
-	order := r.order()
-	at, found := slices.BinarySearch(order, after)
-	if found {
-		at++
-	}
-	for _, id := range order[at:] {
-		rec := r.record(id)
-		if rec == nil {
-			continue
-		}
-		l := rec.listing()
-		if !keep(&l) {
-			continue
-		}
-		if len(list) == limit {
-			return list, true
-		}
-		list = append(list, l)
-	}
-	return list, false
-}
-
-// inOrder is the AICs in order, as they were after so many changes.
-type inOrder struct {
-	changes uint64
-	at      time.Time
-	aics    []string
-}
-
-// A list is put in order anew when an AIC has come or gone; a long one at most once a second, so that who reads it page by page while
-// others register does not have it sorted for each.
-const (
-	longList = 10_000
-	longWait = time.Second
-)
-
-func (r *Registry) order() []string {
-	changes, kept := r.changes.Load(), r.ordered.Load()
-	if kept != nil && (kept.changes == changes || len(kept.aics) > longList && time.Since(kept.at) < longWait) {
-		return kept.aics
-	}
-	next := &inOrder{changes: changes, at: time.Now(), aics: make([]string, 0, r.Len())}
-	r.records.Range(func(id, _ any) bool {
-		next.aics = append(next.aics, id.(string))
-		return true
-	})
-	slices.Sort(next.aics)
-	r.ordered.Store(next)
-	return next.aics
-}
-
-// Listing is one entry with what is known of the agent now; false without one.
-func (r *Registry) Listing(aic string) (Listing, bool) {
-	rec := r.record(aic)
-	if rec == nil {
-		return Listing{}, false
-	}
-	return rec.listing(), true
-}
-
-func (rec *record) listing() Listing {
-	l := Listing{Entry: rec.entry, Capabilities: rec.caps, Alive: rec.live.alive.Load()}
-	if ms := rec.live.lastSeen.Load(); ms != 0 {
-		l.LastSeen = time.UnixMilli(ms).UTC()
-	}
-	return l
+	return r.store.Get(aic)
 }
 
 // SetAlive marks an agent as attached or not; false if it has no entry. The digest does not follow liveness, so nobody is told.
@@ -247,21 +120,21 @@ const maxFiltered = 4096
 // Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by
 // nobody here.
 func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
-	own, passes := q.Refuse, filtered(q.Filter)
+	own, passes := q.Refuse, r.filtered(q.Filter)
 	q.Refuse = func(c *directory.Capability) string {
 		rec := r.record(c.AIC)
 		switch {
 		case rec == nil:
 			return "was withdrawn a moment ago"
-		case !rec.entry.State.Offered():
-			return "is " + rec.entry.State.String()
-		case !rec.entry.Offered(now):
+		case !rec.state.Offered():
+			return "is " + rec.state.String()
+		case !rec.offered(now):
 			return "has expired"
-		case !rec.entry.VisibleTo(q.Asker, q.Home):
-			return "is not visible to " + q.Asker + " (" + rec.entry.Visibility.String() + ")"
+		case !rec.visibleTo(q.Asker, q.Home):
+			return "is not visible to " + q.Asker + " (" + rec.visibility.String() + ")"
 		case !q.IncludeOffline && !rec.live.alive.Load():
 			return "its agent is offline"
-		case !passes(rec, c):
+		case !passes(c):
 			return "the filter does not hold of it"
 		case own != nil:
 			return own(c)
@@ -298,16 +171,20 @@ func (r *Registry) Explain(q Request, now time.Time) ([]directory.Candidate, []R
 }
 
 // filtered judges one capability after another by a filter, as far as its budget goes.
-func filtered(f *filter.Filter) func(*record, *directory.Capability) bool {
+func (r *Registry) filtered(f *filter.Filter) func(*directory.Capability) bool {
 	if f == nil {
-		return func(*record, *directory.Capability) bool { return true }
+		return func(*directory.Capability) bool { return true }
 	}
 	left := maxFiltered
-	return func(rec *record, c *directory.Capability) bool {
+	return func(c *directory.Capability) bool {
 		if left--; left < 0 {
 			return false
 		}
-		doc, err := acs.Parse(rec.entry.ACS)
+		e, err := r.store.Get(c.AIC)
+		if err != nil { // it went at this moment
+			return false
+		}
+		doc, err := acs.Parse(e.ACS)
 		if err != nil { // the directory wrote it
 			return false
 		}
@@ -481,7 +358,7 @@ func (r *Registry) failed(aic string, write error) error {
 	if err == nil {
 		var caps []directory.Capability
 		if caps, err = directory.Capabilities(e); err == nil {
-			if shown := r.record(aic); shown == nil || shown.entry.Version != e.Version {
+			if shown := r.record(aic); shown == nil || shown.version != e.Version {
 				r.show(e, caps)
 			}
 			return write
@@ -491,12 +368,13 @@ func (r *Registry) failed(aic string, write error) error {
 	if errors.Is(err, directory.ErrNotFound) {
 		return write
 	}
+	r.unsure.Store(true)
 	return errors.Join(write, fmt.Errorf("read back: %w", err))
 }
 
 // show makes a committed entry visible.
 func (r *Registry) show(e directory.Entry, caps []directory.Capability) {
-	rec := &record{e, caps, new(liveness)}
+	rec := newRecord(&e)
 	if old := r.record(e.AIC); old != nil {
 		rec.live = old.live
 	} else {
@@ -548,10 +426,10 @@ func (r *Registry) SetVectors(ctx context.Context, aic string, version uint64, e
 	}
 	defer free()
 	rec := r.record(aic)
-	if rec == nil || rec.entry.Version != version {
+	if rec == nil || rec.version != version {
 		return fmt.Errorf("vectors of %s at version %d: %w", aic, version, directory.ErrConflict)
 	}
-	r.reindex(match.Change{AIC: aic, Caps: rec.caps, Embedded: e})
+	r.reindex(match.Change{AIC: aic, Caps: r.index.Of(aic), Embedded: e})
 	return nil
 }
 

@@ -37,6 +37,9 @@ const (
 // MetaRecovering is the named value that a restored database has until its gateway has caught up: the encoded [Header] of the backup.
 const MetaRecovering = "recovering"
 
+// The sequence in n/chg names a state of the entries: it is what a snapshot of the index (package snapshot; meta/index-snapshot has its id) is held
+// against.
+
 // keepChanges is how many changes are kept; older ones go as new ones come.
 const keepChanges = 10_000
 

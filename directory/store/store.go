@@ -194,6 +194,22 @@ func (s *Store) Changes(after uint64, f func(Change) error) error {
 	})
 }
 
+// Sequence is the number of the last change of an entry, 0 before the first.
+func (s *Store) Sequence() (seq uint64, err error) {
+	err = s.read(func(r reader) error {
+		last, err := r.get(keySequence)
+		if errors.Is(err, errAbsent) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read change sequence: %w", err)
+		}
+		seq, err = fromBE64(last)
+		return err
+	})
+	return seq, err
+}
+
 // Put stores an entry whose stored version is expected (0: there must be none, and the AIC must not have ended), and keeps the stored one
 // where it is of another edition. The entry's own version must be expected+1. Otherwise ErrConflict, ErrExists for a first version, or ErrNotFound.
 func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) error {

@@ -195,7 +195,7 @@ func (s *storage) rawGet(i int) error {
 func begin(i int) string { return storedAIC(i % (keptEntries - listed)) }
 
 func (s *storage) list(i int) error {
-	page, _ := s.registry.Page(begin(i), listed, func(*registry.Listing) bool { return true })
+	page, _ := s.registry.Page(begin(i), listed, func(registry.Mark) bool { return true })
 	if len(page) != listed {
 		return fmt.Errorf("a page has %d entries, want %d", len(page), listed)
 	}

@@ -81,7 +81,7 @@ func (g *gateway) verb(args ...string) {
 func (g *gateway) start() {
 	g.t.Helper()
 	g.starts++
-	p, err := g.set.Start(fmt.Sprintf("gatewayd-%03d", g.starts), exec.Command(g.bin, "run", "--config", g.config()), nil)
+	p, err := g.launch()
 	if err == nil {
 		err = p.AwaitControl(context.Background(), startTime, "gatewayd", filepath.Join(g.dir, "g", "state", "control.sock"))
 	}
@@ -92,6 +92,11 @@ func (g *gateway) start() {
 	defer g.mu.Unlock()
 	g.alive, g.end = context.WithCancel(context.Background())
 	g.now = p
+}
+
+// launch starts a process of it.
+func (g *gateway) launch() (*proc.Process, error) {
+	return g.set.Start(fmt.Sprintf("gatewayd-%03d", g.starts), exec.Command(g.bin, "run", "--config", g.config()), nil)
 }
 
 // kill ends it as a loss of power would.

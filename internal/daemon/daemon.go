@@ -111,7 +111,7 @@ func Ready(ctx context.Context, log *slog.Logger) (wait func()) {
 			log.Warn("sd_notify", "state", state, "err", err)
 		}
 	}
-	notify(sd.SdNotifyReady)
+	notify(sd.SdNotifyReady + "\nSTATUS=")
 	interval, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
 		log.Warn("watchdog settings of the service manager cannot be read", "err", err)
@@ -136,6 +136,17 @@ func Ready(ctx context.Context, log *slog.Logger) (wait func()) {
 	})
 	return told.Wait
 }
+
+// Progress tells the service manager what a start or a stop is at, and that it needs more time for it.
+func Progress(log *slog.Logger, text string) {
+	state := fmt.Sprintf("STATUS=%s\nEXTEND_TIMEOUT_USEC=%d", text, progressTime.Microseconds())
+	if _, err := sd.SdNotify(false, state); err != nil {
+		log.Warn("sd_notify", "state", state, "err", err)
+	}
+}
+
+// progressTime is how long the service manager is asked to wait for the next word.
+const progressTime = 90 * time.Second
 
 // Cleanup is a stack of named clean-ups. The zero value is ready; it is not safe for concurrent use.
 type Cleanup struct{ steps []cleanupStep }

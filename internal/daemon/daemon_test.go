@@ -126,8 +126,6 @@ func TestReadySpeaksToTheServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", "20000")
 	t.Setenv("WATCHDOG_PID", fmt.Sprint(os.Getpid()))
-	ctx, cancel := context.WithCancel(t.Context())
-	wait := Ready(ctx, slog.New(slog.DiscardHandler))
 	next := func() string {
 		b := make([]byte, 256)
 		c.SetReadDeadline(time.Now().Add(5 * time.Second))
@@ -137,8 +135,14 @@ func TestReadySpeaksToTheServiceManager(t *testing.T) {
 		}
 		return string(b[:n])
 	}
-	if got := next(); got != "READY=1" {
+	Progress(slog.New(slog.DiscardHandler), "half way")
+	if got := next(); got != "STATUS=half way\nEXTEND_TIMEOUT_USEC=90000000" {
 		t.Errorf("first %q", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := Ready(ctx, slog.New(slog.DiscardHandler))
+	if got := next(); got != "READY=1\nSTATUS=" {
+		t.Errorf("then %q", got)
 	}
 	if got := next(); got != "WATCHDOG=1" {
 		t.Errorf("then %q", got)

@@ -60,7 +60,7 @@ func build(set *toolset.Set, homes map[string][seeds]int, seed int) *dealt {
 	for g, caps := range parts {
 		key := bytes.Repeat([]byte{byte(g + 1)}, 32)
 		d.keys[digest.KeyID(key)] = key
-		groups, err := digest.Build(caps, digest.Options{Key: key, Level: wire.LevelFull, MaxHops: wire.MaxHops, MaxLabels: 1000, Weight: match.Background, Embedder: match.DigestEmbedder()})
+		groups, err := digest.Build(slices.Values(caps), digest.Options{Key: key, Level: wire.LevelFull, MaxHops: wire.MaxHops, MaxLabels: 1000, Weight: match.Background, Embedder: match.DigestEmbedder()})
 		if err != nil {
 			panic(err) // it encodes what it has made itself
 		}

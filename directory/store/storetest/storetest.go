@@ -50,7 +50,7 @@ func Run(t *testing.T, open func(*testing.T) *store.Store) {
 		run  func(*testing.T, *store.Store)
 	}{
 		{"PutGet", putGet}, {"CompareAndSet", compareAndSet}, {"Tombstone", tombstone}, {"Reserve", reserve}, {"Bury", bury}, {"Due", due}, {"Editions", editions},
-		{"Changes", changes}, {"PutWith", putWith}, {"Transact", transact}, {"TransactOnce", transactOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
+		{"Changes", changes}, {"Sequence", sequence}, {"PutWith", putWith}, {"Transact", transact}, {"TransactOnce", transactOnce}, {"Meta", meta}, {"ManyWriters", manyWriters}, {"LargeWrites", largeWrites},
 		{"Close", closed}, {"CloseAmongWriters", closeAmongWriters}, {"Context", canceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -195,6 +195,27 @@ func due(t *testing.T, s *store.Store) {
 	must(t, s.Tombstone(t.Context(), directory.Tombstone{AIC: AIC(2), State: directory.Expired, Version: 2, At: Now}, 1))
 	check(Now.Add(10*time.Second), 10, AIC(0))
 	check(Now.Add(time.Hour), 10, AIC(0), AIC(1))
+}
+
+// sequence counts the changes of entries, and of nothing else.
+func sequence(t *testing.T, s *store.Store) {
+	ctx := t.Context()
+	is := func(want uint64) {
+		t.Helper()
+		if got, err := s.Sequence(); err != nil || got != want {
+			t.Errorf("sequence %d, %v, want %d", got, err, want)
+		}
+	}
+	is(0)
+	e := Entry(0, "Kite", "")
+	must(t, s.Put(ctx, e, 0))
+	is(1)
+	wants(t, s.Put(ctx, e, 0), directory.ErrExists)
+	must(t, s.SetMeta(ctx, "x", []byte("y")))
+	must(t, s.Reserve(ctx, AIC(1), Now))
+	is(1)
+	must(t, s.Tombstone(ctx, directory.Tombstone{AIC: e.AIC, State: directory.Withdrawn, Version: 2, At: Now}, 1))
+	is(2)
 }
 
 func changes(t *testing.T, s *store.Store) {

@@ -30,6 +30,7 @@ type Gateway interface {
 	Withdraw(ctx context.Context, r WithdrawRequest) error
 	Deprecate(ctx context.Context, r DeprecateRequest) error
 	Trust
+	Directory
 	SetStanding(ctx context.Context, r StandingRequest) error
 	Pending() ([]amc.PendingRequest, error)
 	Decide(ctx context.Context, r DecideRequest) error
@@ -318,6 +319,7 @@ func Handler(g Gateway) http.Handler {
 		return None{}, g.Deprecate(ctx, r)
 	}))
 	handleTrust(mux, g)
+	handleDirectory(mux, g)
 	mux.HandleFunc("POST /v1/agents/standing", control.Handle(func(ctx context.Context, r StandingRequest) (None, error) {
 		return None{}, g.SetStanding(ctx, r)
 	}))

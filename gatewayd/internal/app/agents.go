@@ -33,9 +33,9 @@ func (a *app) Agents(r admin.AgentsRequest) (*admin.AgentsPage, error) {
 
 // page is one page of the directory, with where the next one begins.
 func (a *app) page(r admin.AgentsRequest) (list []registry.Listing, next string, err error) {
-	keep := func(l *registry.Listing) bool {
-		vendor, _ := aic.AIC(l.AIC).Codes()
-		return (r.State == "" || l.State.String() == strings.ToUpper(r.State)) && (r.Vendor == "" || vendor == strings.ToUpper(r.Vendor))
+	keep := func(m registry.Mark) bool {
+		vendor, _ := aic.AIC(m.AIC).Codes()
+		return (r.State == "" || m.State.String() == strings.ToUpper(r.State)) && (r.Vendor == "" || vendor == strings.ToUpper(r.Vendor))
 	}
 	if r.State != "" && new(directory.State).UnmarshalText([]byte(strings.ToUpper(r.State))) != nil {
 		return nil, "", frame.Errorf(frame.ReqInvalid, "state %q is none of PENDING, ACTIVE, SUSPENDED, DEPRECATED", r.State)

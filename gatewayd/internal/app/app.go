@@ -57,6 +57,7 @@ type app struct {
 	lists     newest
 	store     *store.Store
 	registry  *registry.Registry
+	loaded    string            // what that was loaded from
 	meanings  *embedding.Keeper // nil without an embeddings endpoint
 	amc       *amc.AMC          // nil without the role
 	center    amc.Center        // the AMC, wherever it is
@@ -144,7 +145,7 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if err := a.loadSiblings(); err != nil {
 		return err
 	}
-	if a.registry, err = registry.Open(ctx, a.store); err != nil {
+	if err = a.openDirectory(ctx, cleanup); err != nil {
 		return err
 	}
 	if err := a.openEmbedder(); err != nil {

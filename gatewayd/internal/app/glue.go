@@ -133,9 +133,9 @@ func (a *app) publish(ctx context.Context) {
 		return
 	}
 	for {
-		began := time.Now()
-		a.peers.SetOwn(ctx, a.registry.List())
-		rest := restAfter(time.Since(began))
+		at := now()
+		a.peers.SetOwn(ctx, a.registry.Offers(at), func(atLeast int) []string { return a.registry.PublicTerms(atLeast, at) })
+		rest := restAfter(time.Since(at))
 		select {
 		case <-ctx.Done():
 			return

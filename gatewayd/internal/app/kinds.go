@@ -15,6 +15,7 @@ var auditKinds = []string{
 	"authorisation.denied", "authorisation.granted", "authorisation.pending",
 	kindBackup, kindBundle, audit.KindCheckpoint,
 	"credential.issued", "credential.rekeyed", "credential.renewed", "credential.resumed", "credential.revoked", "credential.suspended",
+	kindImported,
 	kindStarted, kindStopped,
 	audit.KindLost, audit.KindRecovered,
 	"peer.added", "peer.changed", "peer.removed",

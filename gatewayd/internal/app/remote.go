@@ -12,6 +12,7 @@ import (
 	"agentgw/directory"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
+	"agentgw/directory/registry"
 	"agentgw/gatewayd/internal/aaap"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -179,11 +180,11 @@ func (a *app) renewRemote(ctx context.Context, at time.Time) error {
 
 // lift gives the entries back that were suspended when this gateway last heard of its AMC, and are not any more.
 func (a *app) lift(ctx context.Context) {
-	for _, l := range a.registry.List() {
-		if l.State == directory.Suspended && a.statuses.Of(l.AIC) == identity.Good {
-			a.mirrorStanding(ctx, identity.Standing{AIC: l.AIC, State: identity.Good})
-			if err := a.registry.SetState(ctx, l.AIC, directory.Active, now()); err != nil {
-				a.log.Error("directory does not follow the status list", "aic", l.AIC, "err", err)
+	for _, id := range a.registry.Marked(func(m registry.Mark) bool { return m.State == directory.Suspended }) {
+		if a.statuses.Of(id) == identity.Good {
+			a.mirrorStanding(ctx, identity.Standing{AIC: id, State: identity.Good})
+			if err := a.registry.SetState(ctx, id, directory.Active, now()); err != nil {
+				a.log.Error("directory does not follow the status list", "aic", id, "err", err)
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func TestRemoteAMC(t *testing.T) {
 	if there, here := center.app.Status(), g.app.Status(); len(there.Gateways) != 1 || there.Gateways[0] != here.Gateway || there.AMC != "here" || here.AMC != "attached" {
 		t.Errorf("the AMC's status: %q, %q; the gateway's: %q", there.AMC, there.Gateways, here.AMC)
 	}
-	if n := len(center.app.registry.List()); n != 0 {
+	if n := center.app.registry.Len(); n != 0 {
 		t.Errorf("the AMC's own directory has %d entries", n)
 	}
 	center.setStanding(done.AIC, "suspended")
@@ -180,7 +180,7 @@ func TestCase40AMCDown(t *testing.T) {
 	if _, err := g.enrol(parsed, key, csr, pharmacyACS); frame.CodeOf(err) != frame.UpstreamFailed || !strings.Contains(err.Error(), "AMC") {
 		t.Errorf("a registration: %v", err)
 	}
-	if n := len(g.app.registry.List()); n != 2 {
+	if n := g.app.registry.Len(); n != 2 {
 		t.Errorf("%d entries after a registration that failed", n)
 	}
 	if err := g.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: leaving.AIC}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"agentgw/directory/acs"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
+	"agentgw/directory/registry"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -145,25 +146,30 @@ func (a *app) follow(ctx context.Context, c identity.Standing) error {
 }
 
 // catchUp compares the directory with the records of the own AMC when the gateway starts: what was decided while it could not
-// act, or by a gateway that a crash stopped half way, is brought about now. Agents of before there were records get one.
+// act, or by a gateway that a crash stopped half way, is brought about now. Agents of before there were records get one; imported entries,
+// which have no credential, have none.
 func (a *app) catchUp(ctx context.Context) error {
-	for _, l := range a.registry.List() {
-		s, err := a.amc.Agent(l.AIC)
+	for _, id := range a.registry.Marked(func(m registry.Mark) bool { return m.Credential }) {
+		s, err := a.amc.Agent(id)
 		if frame.CodeOf(err) == frame.NotFound {
-			err = a.adopt(ctx, l.Entry)
+			err = a.adopt(ctx, id)
 			s.State = identity.Good
 		}
 		if err == nil {
-			err = a.follow(ctx, identity.Standing{AIC: l.AIC, State: s.State})
+			err = a.follow(ctx, identity.Standing{AIC: id, State: s.State})
 		}
 		if err != nil {
-			return fmt.Errorf("compare %s with the records of the AMC: %w", l.AIC, err)
+			return fmt.Errorf("compare %s with the records of the AMC: %w", id, err)
 		}
 	}
 	return nil
 }
 
-func (a *app) adopt(ctx context.Context, e directory.Entry) error {
+func (a *app) adopt(ctx context.Context, id string) error {
+	e, err := a.registry.Get(id)
+	if err != nil {
+		return err
+	}
 	doc, err := acs.Parse(e.ACS)
 	if err != nil {
 		return err

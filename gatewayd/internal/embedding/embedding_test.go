@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -167,10 +168,28 @@ type shelf struct {
 	changed chan struct{}
 }
 
-func (s *shelf) List() []registry.Listing {
+func (s *shelf) Versions() iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		s.mu.Lock()
+		list := s.list
+		s.mu.Unlock()
+		for _, l := range list {
+			if !yield(l.AIC, l.Version) {
+				return
+			}
+		}
+	}
+}
+
+func (s *shelf) Capabilities(aic string) []directory.Capability {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.list
+	for _, l := range s.list {
+		if l.AIC == aic {
+			return l.Capabilities
+		}
+	}
+	return nil
 }
 
 func (s *shelf) Subscribe() (<-chan struct{}, func()) { return s.changed, func() {} }
@@ -187,8 +206,9 @@ func (s *shelf) SetVectors(_ context.Context, id string, version uint64, e match
 	return directory.ErrConflict
 }
 
-func entry(id, text string, version uint64) registry.Listing {
-	return registry.Listing{Entry: directory.Entry{AIC: id, Version: version}, Capabilities: []directory.Capability{{Name: text}, {Name: text + text}}}
+func kept(id, text string, version uint64) registry.Listing {
+	return registry.Listing{Entry: directory.Entry{AIC: id, Version: version},
+		Capabilities: []directory.Capability{{Name: text, EntryVersion: version}, {Name: text + text, EntryVersion: version}}}
 }
 
 // logged is a logger and what it wrote.
@@ -200,7 +220,7 @@ func logged() (*slog.Logger, *strings.Builder) {
 func TestEntriesGetTheirVectors(t *testing.T) {
 	e := newEndpoint(t)
 	log, text := logged()
-	s := &shelf{list: []registry.Listing{entry("one", "a", 1), entry("two", "b", 1), entry("bad", "poison", 1), entry("three", "ab", 4)}, vectors: map[string]match.Embedded{}}
+	s := &shelf{list: []registry.Listing{kept("one", "a", 1), kept("two", "b", 1), kept("bad", "poison", 1), kept("three", "ab", 4)}, vectors: map[string]match.Embedded{}}
 	k := NewKeeper(newClient(t, e.URL), s, 3, time.Second, log)
 	k.round(t.Context())                         // the bad one takes the one beside it along
 	if err := k.round(t.Context()); err == nil { // now each of these is alone
@@ -215,7 +235,7 @@ func TestEntriesGetTheirVectors(t *testing.T) {
 		t.Errorf("%d entries have vectors", len(s.vectors))
 	}
 	before := e.texts.Load()
-	s.list = []registry.Listing{s.list[0], entry("two", "bb", 2)}
+	s.list = []registry.Listing{s.list[0], kept("two", "bb", 2)}
 	if err := k.round(t.Context()); err != nil || e.texts.Load() != before+2 || fmt.Sprint(s.vectors["two"].Vectors) != "[[1 3] [1 5]]" {
 		t.Errorf("after one change: %v, %d more texts, %v", err, e.texts.Load()-before, s.vectors["two"])
 	}
@@ -231,7 +251,7 @@ func TestTheEndpointIsLeftAloneWhenItIsNotThere(t *testing.T) {
 	log, text := logged()
 	s := &shelf{vectors: map[string]match.Embedded{}}
 	for i := range 20 {
-		s.list = append(s.list, entry(fmt.Sprint(i), "a", 1))
+		s.list = append(s.list, kept(fmt.Sprint(i), "a", 1))
 	}
 	k := NewKeeper(newClient(t, e.URL), s, 2, time.Second, log)
 	if err := k.round(t.Context()); err == nil || e.calls.Load() != givenUp {
@@ -302,7 +322,7 @@ func TestASlowEndpointCostsTheTimeoutAtMost(t *testing.T) {
 func TestRunEndsAndFollowsChanges(t *testing.T) {
 	e := newEndpoint(t)
 	log, _ := logged()
-	s := &shelf{list: []registry.Listing{entry("one", "a", 1)}, vectors: map[string]match.Embedded{}, changed: make(chan struct{}, 1)}
+	s := &shelf{list: []registry.Listing{kept("one", "a", 1)}, vectors: map[string]match.Embedded{}, changed: make(chan struct{}, 1)}
 	k := NewKeeper(newClient(t, e.URL), s, 2, time.Second, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -323,7 +343,7 @@ func TestRunEndsAndFollowsChanges(t *testing.T) {
 		t.Error("what was there has no vectors")
 	}
 	s.mu.Lock()
-	s.list = append(s.list[:1:1], entry("two", "b", 1))
+	s.list = append(s.list[:1:1], kept("two", "b", 1))
 	s.mu.Unlock()
 	s.changed <- struct{}{}
 	if !has("two") {

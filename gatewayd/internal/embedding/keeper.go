@@ -3,6 +3,7 @@ package embedding
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -10,7 +11,6 @@ import (
 
 	"agentgw/directory"
 	"agentgw/directory/match"
-	"agentgw/directory/registry"
 )
 
 // Pace of the work beside the requests.
@@ -30,9 +30,18 @@ const (
 
 // Directory is what a keeper needs of a registry.
 type Directory interface {
-	List() []registry.Listing
+	// Versions are the AICs with an entry and its version, in no order.
+	Versions() iter.Seq2[string, uint64]
+	// Capabilities are those of an AIC, nil for none.
+	Capabilities(aic string) []directory.Capability
 	Subscribe() (changed <-chan struct{}, cancel func())
 	SetVectors(ctx context.Context, aic string, version uint64, e match.Embedded) error
+}
+
+// entry is one version of an entry.
+type entry struct {
+	aic     string
+	version uint64
 }
 
 // Keeper gives requests and entries their vectors.
@@ -167,8 +176,8 @@ func (k *Keeper) round(ctx context.Context) (last error) {
 			row = 0
 			continue
 		}
-		for _, l := range group {
-			k.failed[l.AIC] = true
+		for _, e := range group {
+			k.failed[e.aic] = true
 		}
 		last = err
 		if row++; row == givenUp {
@@ -179,20 +188,23 @@ func (k *Keeper) round(ctx context.Context) (last error) {
 }
 
 // due are the entries without vectors, in groups of about a batch; what has gone is forgotten.
-func (k *Keeper) due() (groups [][]registry.Listing) {
-	list := k.dir.List()
-	here := make(map[string]bool, len(list))
-	var group []registry.Listing
-	var alone [][]registry.Listing
+func (k *Keeper) due() (groups [][]entry) {
+	here := map[string]bool{}
+	var group []entry
+	var alone [][]entry
 	texts := 0
-	for _, l := range list {
-		here[l.AIC] = true
-		switch {
-		case k.done[l.AIC] == l.Version || len(l.Capabilities) == 0:
-		case k.failed[l.AIC]:
-			alone = append(alone, []registry.Listing{l})
+	for aic, version := range k.dir.Versions() {
+		here[aic] = true
+		if k.done[aic] == version {
+			continue
+		}
+		e := entry{aic, version}
+		switch n := len(k.dir.Capabilities(aic)); {
+		case n == 0:
+		case k.failed[aic]:
+			alone = append(alone, []entry{e})
 		default:
-			group, texts = append(group, l), texts+len(l.Capabilities)
+			group, texts = append(group, e), texts+n
 			if texts >= k.batch {
 				groups, group, texts = append(groups, group), nil, 0
 			}
@@ -216,28 +228,37 @@ func (k *Keeper) due() (groups [][]registry.Listing) {
 }
 
 // embed gives the entries of a group their vectors.
-func (k *Keeper) embed(ctx context.Context, group []registry.Listing) error {
+func (k *Keeper) embed(ctx context.Context, group []entry) error {
 	var texts []string
-	for _, l := range group {
-		for i := range l.Capabilities {
-			texts = append(texts, match.Passage(&l.Capabilities[i]))
+	counts := make([]int, len(group))
+	for i, e := range group {
+		caps := k.dir.Capabilities(e.aic)
+		if len(caps) > 0 && caps[0].EntryVersion != e.version { // the matcher follows in a moment, and the next round hears of it
+			continue
 		}
+		for j := range caps {
+			texts = append(texts, match.Passage(&caps[j]))
+		}
+		counts[i] = len(caps)
 	}
 	vectors, err := k.embedder.Embed(ctx, texts)
 	if err != nil {
 		return err
 	}
-	for _, l := range group {
-		n := len(l.Capabilities)
-		err := k.dir.SetVectors(ctx, l.AIC, l.Version, match.Embedded{ID: k.embedder.ID(), Vectors: vectors[:n]})
+	for i, e := range group {
+		n := counts[i]
+		if n == 0 {
+			continue
+		}
+		err := k.dir.SetVectors(ctx, e.aic, e.version, match.Embedded{ID: k.embedder.ID(), Vectors: vectors[:n]})
 		vectors = vectors[n:]
 		switch {
 		case errors.Is(err, directory.ErrConflict): // it has changed meanwhile, which the next round hears of
 		case err != nil:
 			return err
 		default:
-			k.done[l.AIC] = l.Version
-			delete(k.failed, l.AIC)
+			k.done[e.aic] = e.version
+			delete(k.failed, e.aic)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -250,28 +251,59 @@ var visibility = map[directory.Visibility]wire.Visibility{
 // Ready is closed when digests can be published.
 func (p *Peering) Ready() <-chan struct{} { return p.ready }
 
-// SetOwn makes this gateway's digest of its directory and tells the neighbours.
-func (p *Peering) SetOwn(ctx context.Context, list []registry.Listing) {
-	var caps []digest.Capability
-	now := time.Now()
-	for _, l := range list {
-		if !l.Offered(now) || l.Visibility == directory.VisiblePrivate {
-			continue
-		}
-		for _, c := range l.Capabilities {
-			d := digest.Capability{Classes: c.Classes, Tags: c.Tags, In: c.In, Out: c.Out, Visibility: visibility[l.Visibility], Allow: l.Allow}
-			if d.Visibility == wire.VisibleAny { // the sketch has no others' terms, and stemming a directory is the dearest part
-				for _, t := range match.DigestTerms(c) {
-					d.Terms = append(d.Terms, digest.Weighted(t))
+// Above this many public capabilities a sketch has room for their terms alone, and none for pairs of them: texts need not be read again, and of
+// embeddings a sample is enough.
+const (
+	maxDescribed = 2_000
+	maxEmbedded  = 4_000
+)
+
+// atLeast is how many capabilities have a term that a level tells.
+var atLeast = map[wire.Level]int{wire.LevelClasses: 1, wire.LevelCoarse: digest.CoarseCaps, wire.LevelFull: 1}
+
+// capabilities are offers, so many of them public, as digests take them.
+func capabilities(offers iter.Seq[registry.Offer], public int) iter.Seq[digest.Capability] {
+	return func(yield func(digest.Capability) bool) {
+		nth := 0
+		for o := range offers {
+			c := digest.Capability{Classes: o.Classes, Tags: o.Tags, In: o.In, Out: o.Out, Visibility: visibility[o.Visibility], Allow: o.Allow}
+			if o.Visibility == directory.VisiblePublic { // the sketch has nothing of others
+				if public <= maxDescribed {
+					for _, t := range match.DigestTerms(*o.Capability) {
+						c.Terms = append(c.Terms, digest.Weighted(t))
+					}
 				}
-				d.Vector = match.DigestVector(c)
+				if public <= maxDescribed || nth%(1+public/maxEmbedded) == 0 {
+					c.Vector = match.DigestVector(*o.Capability)
+				}
+				nth++
 			}
-			caps = append(caps, d)
+			if !yield(c) {
+				return
+			}
 		}
+	}
+}
+
+// SetOwn makes this gateway's digest of what its directory offers, and tells the neighbours. terms are those that at least so many of the
+// public capabilities have.
+func (p *Peering) SetOwn(ctx context.Context, offers iter.Seq[registry.Offer], terms func(atLeast int) []string) {
+	public := 0
+	for o := range offers {
+		if o.Visibility == directory.VisiblePublic {
+			public++
+		}
+	}
+	caps := capabilities(offers, public)
+	if public <= maxDescribed {
+		caps = slices.Values(slices.Collect(caps)) // read once for all levels
 	}
 	var groups []wire.Group
 	o := digest.Options{Key: p.cfg.Trust.Own().SketchKeys[0], MaxHops: maxHops, Weight: match.Background, Embedder: match.DigestEmbedder(), MaxLabels: maxLabels}
 	for _, o.Level = range p.levels() {
+		if public > maxDescribed {
+			o.Terms = terms(atLeast[o.Level])
+		}
 		made, err := digest.Build(caps, o)
 		if err != nil {
 			p.log.Error("build digest", "level", o.Level, "err", err)

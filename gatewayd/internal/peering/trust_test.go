@@ -76,10 +76,10 @@ func (s *statusSide) issue(t *testing.T, raw []byte) {
 
 func (s *statusSide) offer(t *testing.T, tag string) {
 	id := string(s.d.AIC(t))
-	s.SetOwn(t.Context(), []registry.Listing{{
-		Entry: directory.Entry{AIC: id, State: directory.Active, Visibility: directory.VisiblePublic}, Alive: true,
-		Capabilities: []directory.Capability{{AIC: id, CapID: directory.CapID(id, tag), SkillID: tag, Name: tag, Tags: []string{tag}}},
-	}})
+	s.SetOwn(t.Context(), slices.Values([]registry.Offer{{
+		Capability: &directory.Capability{AIC: id, CapID: directory.CapID(id, tag), SkillID: tag, Name: tag, Tags: []string{tag}},
+		Visibility: directory.VisiblePublic,
+	}}), nil)
 }
 
 func (s *statusSide) knows(domain string) bool {

@@ -137,11 +137,15 @@ const answerTime = time.Second
 // Withdraw takes an agent out of the directory for good and has its credentials revoked. Its AIC is never used again. It is recorded
 // before it is done: a crash between the two leaves nothing that a restored backup would undo.
 func (r *Registrar) Withdraw(ctx context.Context, id, reason string) error {
-	if _, ok := r.cfg.Directory.Get(id); !ok {
+	e, ok := r.cfg.Directory.Get(id)
+	if !ok {
 		return frame.Errorf(frame.NotFound, "withdraw %s: %w", id, directory.ErrNotFound)
 	}
 	if err := r.cfg.Audit(ctx, KindWithdrawn, Withdrawn{id, clip(reason)}); err != nil {
 		return err
+	}
+	if e.Provenance.SubmittedBy == importedBy { // the AMC has never heard of it
+		return r.cfg.Directory.Withdraw(ctx, id, reason)
 	}
 	if err := r.cfg.Directory.Owe(ctx, id, reason); err != nil { // first: a crash in between must not leave a withdrawn agent its credentials
 		return fmt.Errorf("withdraw %s: %w", id, err)

@@ -52,6 +52,11 @@ func TestWithdrawalIsOwedFirst(t *testing.T) {
 			t.Errorf("AMC down %v: %v, want %v", down, s.done, want)
 		}
 	}
+	imported := &steps{oneEntry: oneEntry{directory.Entry{AIC: "A", Provenance: directory.Provenance{SubmittedBy: importedBy}}}}
+	r := New(Config{Directory: leaving{imported}, AMC: center{imported}, Log: slog.New(slog.DiscardHandler)})
+	if err := r.Withdraw(t.Context(), "A", ""); err != nil || !slices.Equal(imported.done, []string{"entry"}) {
+		t.Errorf("an imported entry: %v, %v", imported.done, err)
+	}
 	if err := New(Config{Directory: oneEntry{}, Log: slog.New(slog.DiscardHandler)}).Withdraw(t.Context(), "B", ""); err == nil {
 		t.Error("an agent that is not here is withdrawn")
 	}
