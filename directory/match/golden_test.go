@@ -140,6 +140,27 @@ func TestLargeDirectory(t *testing.T) {
 	}
 }
 
+// In a large directory whose best are not offered, what is offered is found all the same.
+func TestOfferedOfALargeDirectory(t *testing.T) {
+	x := index(english(1500))
+	x.few = true
+	q := Query{Text: "medicine for a disease of the patient", Limit: 500, PerAIC: 9}
+	best := map[string]bool{}
+	for _, c := range x.Resolve(q) {
+		best[c.CapID] = true
+	}
+	q.Offered = func(c *directory.Capability) bool { return !best[c.CapID] }
+	q.Refuse = func(c *directory.Capability) string {
+		if q.Offered(c) {
+			return ""
+		}
+		return "is away"
+	}
+	if got := x.Resolve(q); len(got) != x.denseBest() || best[got[0].CapID] {
+		t.Errorf("%d found", len(got))
+	}
+}
+
 // TestDotIsExact compares the product of eight components at a time with the plain one.
 func TestDotIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))

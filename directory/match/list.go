@@ -73,7 +73,8 @@ func (r *ranking) listNamed() {
 	}
 }
 
-// listBest makes candidates of the best denseBest documents by words and classes.
+// listBest makes candidates of the best denseBest documents by words and classes, of those that are offered: nobody who asks for agents that
+// are there is answered that there are none because 2,000 others are better and away.
 func (r *ranking) listBest() {
 	if len(r.Caps) > 0 {
 		r.listNamed()
@@ -90,7 +91,9 @@ func (r *ranking) listBest() {
 		if fit := r.filed[int(at)]; fit > 0 {
 			d.score += fit / fitDeviation
 		}
-		t.offer(&d)
+		if t.wants(&d) && (r.Offered == nil || r.Offered(r.capability(at))) {
+			t.offer(&d)
+		}
 	}
 	for _, at := range r.words.touched {
 		offer(at)

@@ -49,6 +49,9 @@ type Query struct {
 	// Load is how busy a capability's agent is now, 0 idle; of two that score alike the less busy one comes first. nil: all are alike. It must
 	// be fast and must not call the index.
 	Load func(*directory.Capability) uint16
+	// Offered is what of Refuse costs next to nothing; nil holds nothing back. Of a large directory only what it lets through is among the best
+	// that are compared in full.
+	Offered func(*directory.Capability) bool
 	// Refused hears of the best capabilities that a filter or a limit held back, and why; nil ignores it.
 	Refused func(c *directory.Capability, score float64, why string)
 }

@@ -154,10 +154,12 @@ func (v *view) place(at uint32) (n int, id uint32) {
 	return n, at - uint32(v.first[n])
 }
 
-func (v *view) capID(at uint32) string {
+func (v *view) capability(at uint32) *directory.Capability {
 	n, id := v.place(at)
-	return v.parts[n].docs[id].cap.CapID
+	return &v.parts[n].docs[id].cap
 }
+
+func (v *view) capID(at uint32) string { return v.capability(at).CapID }
 
 // before says whether a document's Capability Identifier comes before another's.
 func (v *view) before(x, y uint32) bool {

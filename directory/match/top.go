@@ -10,6 +10,9 @@ type top struct {
 	kept []candidate
 }
 
+// wants says whether a candidate would be kept.
+func (t *top) wants(c *candidate) bool { return len(t.kept) < t.many || t.better(c, &t.kept[0]) }
+
 func (t *top) offer(c *candidate) {
 	if len(t.kept) < t.many {
 		t.kept = append(t.kept, *c)

@@ -121,6 +121,10 @@ const maxFiltered = 4096
 // nobody here.
 func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
 	own, passes := q.Refuse, r.filtered(q.Filter)
+	q.Offered = func(c *directory.Capability) bool {
+		rec := r.record(c.AIC)
+		return rec != nil && rec.offered(now) && rec.visibleTo(q.Asker, q.Home) && (q.IncludeOffline || rec.live.alive.Load())
+	}
 	q.Refuse = func(c *directory.Capability) string {
 		rec := r.record(c.AIC)
 		switch {
