@@ -248,7 +248,7 @@ func TestSketchFitsWhateverTheTerms(t *testing.T) {
 	}
 }
 
-func TestLyingSketches(t *testing.T) {
+func TestCase68LyingSketches(t *testing.T) {
 	honest := newSketch(capsOf(2, "a", "b"), 2, options())
 	ones := *honest
 	ones.Terms = bytes.Repeat([]byte{0xff}, 64)

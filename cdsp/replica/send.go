@@ -312,8 +312,9 @@ func (r *Replica) lowWater(s *session) uint64 {
 }
 
 func (r *Replica) sendEntries(now time.Time, s *session, b *wire.Builder) {
-	b.Frame.Seq, b.Frame.RIBSeq = s.tx.seq+1, r.lowWater(s)
-	r.sendFrame(now, s, &b.Frame, b.Size())
+	m := b.Frame // the builder is used again before this one is carried out
+	m.Seq, m.RIBSeq = s.tx.seq+1, r.lowWater(s)
+	r.sendFrame(now, s, &m, b.Size())
 }
 
 func (r *Replica) sendFrame(now time.Time, s *session, m wire.Message, size int) {

@@ -112,9 +112,11 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spar
 		case h.Upstream:
 			upstream = append(upstream, h)
 		default:
+			h.Score += r.health.reputation(h.Gateway())
 			hops = append(hops, h)
 		}
 	}
+	slices.SortStableFunc(hops, func(a, b Hop) int { return cmp.Compare(b.Score, a.Score) })
 	hops = append(hops, upstream...)
 	shares := share(j.req.Breadth, len(hops))
 	for i, s := range shares {
@@ -295,6 +297,7 @@ func (r *Relay) rate(ctx context.Context, j *job, from Hop, resp *semreq.Respons
 		}
 		out = append(out, scored{signed: signed, cap: res.Cap, own: own, said: res.Score})
 	}
+	r.health.rated(from.Gateway(), len(resp.Results), len(out))
 	slices.SortStableFunc(out, better)
 	return out, why
 }

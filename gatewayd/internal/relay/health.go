@@ -17,6 +17,8 @@ const (
 	failureMax   = 30 * time.Second
 	failuresKept = 8192
 	healthKept   = 1024 // neighbours
+	resultsKept  = 200  // of a neighbour: older ones count half, again and again
+	distrust     = 1.0  // what a neighbour loses of its place by digest of whose results none is accepted: a standard deviation
 )
 
 // health is how the neighbours have answered: a breaker each, and a pause for each question that one of them failed at.
@@ -92,6 +94,27 @@ func (h *health) left(q question, how outcome, now time.Time) {
 	}
 }
 
+// rated counts the results that a neighbour has given, and those that could be verified and scored well enough.
+func (h *health) rated(gateway string, given, accepted int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.breaker(gateway)
+	b.given, b.accepted = b.given+given, b.accepted+accepted
+	if b.given > resultsKept {
+		b.given, b.accepted = b.given/2, b.accepted/2
+	}
+}
+
+// reputation is what a neighbour's place by digest gains: 0 for one of whose results all are accepted, or that has given none, down to
+// -distrust.
+func (h *health) reputation(gateway string) float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.breaker(gateway)
+	const doubt = 2 // results that everybody is taken to have given well
+	return -distrust * float64(b.given-b.accepted) / float64(b.given+doubt)
+}
+
 // breaker lets nothing through to a neighbour that fails, and after a pause one request to try it.
 type breaker struct {
 	failures int // one after the other
@@ -100,6 +123,8 @@ type breaker struct {
 	until    time.Time
 	long     time.Duration // zero: closed
 	trying   bool
+
+	given, accepted int // results
 }
 
 func (b *breaker) ready(now time.Time) bool { return b.long == 0 || !now.Before(b.until) && !b.trying }
@@ -119,7 +144,7 @@ func (b *breaker) left(how outcome, now time.Time) {
 	case how == abandoned:
 		return
 	case how == answered && was:
-		*b = breaker{}
+		*b = breaker{given: b.given, accepted: b.accepted}
 		return
 	case how == failed && was:
 		b.open(now)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"agentgw/directory/semreq"
@@ -171,4 +172,50 @@ func TestBreaker(t *testing.T) {
 	if b.ready(now) {
 		t.Error("two of three fail, and it is open to requests")
 	}
+}
+
+// A neighbour that draws requests by its digest and answers with what does not fit loses its place to one that answers well. The scores
+// that it claims for its results count for nothing.
+func TestCase68LyingDigestsAndScores(t *testing.T) {
+	s := newSim(t, "one.example", "liar.example", "honest.example")
+	s.line("one.example", "liar.example")
+	s.line("one.example", "honest.example")
+	s.offers("liar.example", "anything", "100") // says 9000 of what this gateway's own matcher gives 100
+	want := s.offers("honest.example", "medicine.sell", "8000")
+	a := s.agentOf("one.example")
+	one, liar := s.gateways["one.example"], s.gateways["liar.example"]
+	one.scores = map[string]float64{"liar.example": .5, "honest.example": .1}
+	for i := range 12 {
+		req := request(t, a, false)
+		req.Breadth = 2
+		if out := one.relay.FromAgent(t.Context(), a, req); out.Status != frame.OK || caps(t, out)[0] != want.CapID {
+			t.Fatalf("request %d: %v %v", i, out.Status, out.Reasons)
+		}
+	}
+	if liar.asked == 0 || liar.asked > 6 {
+		t.Errorf("it was asked %d times first", liar.asked)
+	}
+}
+
+// Where everybody is overloaded the asker is told so and when to come again, and the origin tries twice more at most, while there is time.
+func TestCase29AllOverloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "one.example", "two.example", "three.example")
+		s.line("one.example", "two.example")
+		s.line("one.example", "three.example")
+		for _, n := range []string{"two.example", "three.example"} {
+			s.gateways[n].tamper = func(r *semreq.Response) { r.Status, r.RetryAfterMS, r.Results = frame.Overloaded, 100, nil }
+		}
+		a := s.agentOf("one.example")
+		began := time.Now()
+		out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false))
+		if out.Status != frame.Overloaded || out.RetryAfterMS != 100 || time.Since(began) > 600*time.Millisecond {
+			t.Errorf("%v, again in %d ms, told after %v of a second", out.Status, out.RetryAfterMS, time.Since(began))
+		}
+		for _, n := range []string{"two.example", "three.example"} {
+			if asked := s.gateways[n].asked; asked != 3 {
+				t.Errorf("%s was asked %d times", n, asked)
+			}
+		}
+	})
 }

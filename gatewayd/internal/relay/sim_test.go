@@ -33,9 +33,10 @@ type simGateway struct {
 	d          *identitytest.Domain
 	relay      *Relay
 	trust      *identity.Trust
-	neighbours []string // domains
-	upstream   string   // one of them that is the last resort
-	away       []string // neighbours that are not connected
+	neighbours []string           // domains
+	upstream   string             // one of them that is the last resort
+	away       []string           // neighbours that are not connected
+	scores     map[string]float64 // of its neighbours' digests; nil: all have 1
 	mayQuery   []string
 	explain    bool
 	found      []directory.Candidate // what its directory matches, whatever is asked
@@ -126,7 +127,11 @@ func (g *simGateway) Offer(ctx context.Context, _ string, _ Asker, mint func() (
 
 func (g *simGateway) Candidates(semreq.Query) (out []Hop) {
 	for _, n := range g.neighbours {
-		out = append(out, Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: 1, Upstream: n == g.upstream, Away: slices.Contains(g.away, n)})
+		score := 1.
+		if g.scores != nil {
+			score = g.scores[n]
+		}
+		out = append(out, Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: score, Upstream: n == g.upstream, Away: slices.Contains(g.away, n)})
 	}
 	return out
 }
