@@ -2,6 +2,7 @@ package cdsptest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,4 +71,34 @@ func TestCase22FlappingAgent(t *testing.T) {
 	if st := n.Node("AG3").Status("AG2"); st.Received > 10 {
 		t.Errorf("%d entries of one neighbour", st.Received)
 	}
+}
+
+// A neighbour refuses digests whose key it does not know, and some expire because their origin is gone: the two tables agree all the
+// while, nobody asks for the whole again and nobody is alarmed.
+func TestCase63RefusedAndExpiredKeysLeaveTablesEqual(t *testing.T) {
+	eachSeed(t, 5, func(t *testing.T, seed uint64) {
+		n := line(seed)
+		n.Trace = func(node *Node, event string) {
+			if strings.HasPrefix(event, "alarm") {
+				t.Errorf("%s: %s", node.Name, event)
+			}
+		}
+		n.Node("AG1").Unknown["AG2"] = true
+		n.Run(5 * time.Minute)
+		if err := n.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if asked := n.Sent[frame.Resync]; asked != 0 {
+			t.Errorf("asked for the whole %d times", asked)
+		}
+		mustKnow(t, n.Node("AG1"), "AG2")
+		mustKnow(t, n.Node("AG3"), "AG2", "of-AG2", "tag")
+		delete(n.Node("AG1").Unknown, "AG2")
+		n.Node("AG1").KeysChanged()
+		n.Node("AG2").SetOwn("of-AG2", "tag", "more")
+		n.mustRest(t, time.Minute)
+		if len(n.Node("AG1").Knows("AG2")) == 0 {
+			t.Error("nothing of it comes after its key is known")
+		}
+	})
 }
