@@ -169,7 +169,12 @@ const (
 
 func (r *Replica) judgeLimits(p *peer, in *arrival) error {
 	l := r.cfg.Limits
+	if near := nearLimit; !p.nearAlarmed && (float64(len(p.in)) >= near*float64(l.PeerEntries) || float64(p.bytes) >= near*float64(l.PeerBytes)) {
+		p.nearAlarmed = true
+		r.alarm(p.gateway, "%d entries and %d octets, near its limits of %d and %d", len(p.in), p.bytes, l.PeerEntries, l.PeerBytes)
+	}
 	if p.in[in.ref] == nil && len(p.in) >= l.PeerEntries || p.bytes+in.size > l.PeerBytes {
+		p.overLimit = true
 		if !p.limitAlarmed {
 			p.limitAlarmed = true
 			r.alarm(p.gateway, "more than %d entries or %d octets; what is new is refused", l.PeerEntries, l.PeerBytes)

@@ -108,6 +108,7 @@ func (r *Replica) onEntries(now time.Time, s *session, m *wire.Entries) {
 	if !r.inOrder(now, s, m.Seq) {
 		return
 	}
+	s.peer.overLimit = false
 	r.carry(s, m.Batches)
 	for _, raw := range m.Entries {
 		r.acceptEntry(now, s, raw)
@@ -119,6 +120,10 @@ func (r *Replica) onEntries(now time.Time, s *session, m *wire.Entries) {
 	if s.peer.bad >= r.cfg.Limits.BadPerMinute {
 		r.alarm(s.peer.gateway, "%d batches that do not verify within a minute", s.peer.bad)
 		r.close(now, s, frame.BadSignature, "too many digests do not verify")
+		return
+	}
+	if s.peer.overLimit && s.peer.noteOver(now) {
+		r.holdFlood(now, s)
 		return
 	}
 	r.applied(now, s, m.RIBSeq, entriesSize(m))

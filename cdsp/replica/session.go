@@ -46,7 +46,7 @@ func (r *Replica) sweepPeers() {
 		return
 	}
 	r.eachPeer(func(p *peer) {
-		if p.session == nil && p.open == 0 && len(p.in) == 0 && len(p.flips) == 0 && p.heldUntil.IsZero() {
+		if p.session == nil && p.open == 0 && len(p.in) == 0 && len(p.flips) == 0 && p.heldUntil.IsZero() && len(p.breaches) == 0 {
 			delete(r.peers, p.gateway)
 		}
 	})
@@ -72,10 +72,17 @@ type peer struct {
 	lastRefusal  frame.Code
 	resyncs      []time.Time // for differing tables, within the last hour
 	limitAlarmed bool
+	nearAlarmed  bool
 
 	boots     []wire.ID16   // of its last HELLOs, the newest last
 	flips     []time.Time   // when it changed, within the last minute
-	heldUntil time.Time     // two gateways with its identity: none is accepted before
+	heldUntil time.Time     // none of its connections is accepted before,
+	heldCode  frame.Code    // with this code
+	held      string        // and reason
+	breaches  []time.Time   // minutes in which it was over its limits, within the last ten
+	overLimit bool          // in the frame at hand
+	floodHold time.Duration // after the last flood
+	flooded   time.Time     // when that was
 	skew      time.Duration // how far its clock was ahead of ours at its last HELLO
 }
 
@@ -120,10 +127,10 @@ func (r *Replica) connected(now time.Time, e Connected) {
 		r.peers[e.Gateway] = p
 	}
 	if now.Before(p.heldUntil) {
-		r.emit(Close{Conn: e.Conn, Code: frame.Collision, Reason: twinReason})
+		r.emit(Close{Conn: e.Conn, Code: p.heldCode, Reason: p.held})
 		return
 	}
-	p.heldUntil = time.Time{}
+	p.heldUntil, p.held = time.Time{}, ""
 	if p.open >= maxOpen {
 		r.emit(Close{Conn: e.Conn, Code: frame.Collision, Reason: "too many connections"})
 		return

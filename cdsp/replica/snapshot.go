@@ -35,7 +35,8 @@ type NeighbourStatus struct {
 	Forged      uint64 // batches of it that did not verify
 	RTT         time.Duration
 	Skew        time.Duration // how far its clock was ahead of ours at its last HELLO
-	HeldUntil   time.Time     // two gateways seem to have its identity: none is accepted before
+	HeldUntil   time.Time     // none of its connections is accepted before,
+	Held        string        // for this reason
 }
 
 // Entry is one key as it stands: the newest version, over the best route.
@@ -76,7 +77,7 @@ func (r *Replica) Snapshot() *Snapshot {
 
 func (p *peer) status(r *Replica) NeighbourStatus {
 	st := NeighbourStatus{Domain: p.row.Domain, Gateway: p.gateway, Role: p.row.Role, Received: len(p.in), Refused: p.refused,
-		LastRefusal: p.lastRefusal, Nacked: p.nacked, Forged: p.badTotal, Skew: p.skew, HeldUntil: p.heldUntil}
+		LastRefusal: p.lastRefusal, Nacked: p.nacked, Forged: p.badTotal, Skew: p.skew, HeldUntil: p.heldUntil, Held: p.held}
 	switch s := p.session; {
 	case s != nil:
 		st.State, st.Since, st.Acked, st.Synced = s.state, s.since, s.tx.settled(), s.rx.phase == rxLive

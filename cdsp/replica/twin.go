@@ -43,7 +43,7 @@ func (p *peer) noteBoot(now time.Time, boot wire.ID16) (twins bool) {
 func (r *Replica) holdTwins(now time.Time, p *peer) {
 	r.alarm(p.gateway, "its boot_id changed %d times within %v: two gateways seem to run with one identity; none is accepted for %v",
 		len(p.flips), flipWindow, twinHold)
-	p.heldUntil, p.flips, p.boots = now.Add(twinHold), nil, nil
+	p.heldUntil, p.heldCode, p.held, p.flips, p.boots = now.Add(twinHold), frame.Collision, twinReason, nil, nil
 	r.closeAll(now, p, frame.Collision, twinReason)
 }
 

@@ -240,7 +240,7 @@ func (e *explainer) connection() (bool, string) {
 		case p.State == "up":
 			return true, fmt.Sprintf("%s is up, its clock %+d s", p.Gateway, int64(p.Skew.Seconds()))
 		case time.Now().Before(p.HeldUntil):
-			return false, fmt.Sprintf("two gateways seem to run as %s: none is accepted until %s", p.Gateway, p.HeldUntil.UTC().Format(time.RFC3339))
+			return false, fmt.Sprintf("no connection of %s is accepted until %s: %s", p.Gateway, p.HeldUntil.UTC().Format(time.RFC3339), p.Held)
 		case p.Err != "":
 			return false, p.Err
 		}

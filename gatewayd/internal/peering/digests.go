@@ -351,7 +351,8 @@ type PeerStatus struct {
 	Entries                      int
 	RTT                          time.Duration
 	Skew                         time.Duration // how far its clock is ahead of ours, by its last HELLO
-	HeldUntil                    time.Time     // two gateways seem to run with its identity: none is accepted before
+	HeldUntil                    time.Time     // none of its connections is accepted before,
+	Held                         string        // for this reason
 	Until                        time.Time     // when the certificates of the connection end
 	Err                          string
 }
@@ -366,7 +367,7 @@ func (p *Peering) Status() []PeerStatus {
 	for _, n := range s.Neighbours {
 		st := PeerStatus{
 			Domain: n.Domain, Gateway: n.Gateway, Role: n.Role.String(), State: strings.ToLower(n.State.String()), Acked: n.Acked,
-			Entries: n.Received, RTT: n.RTT, Skew: n.Skew, HeldUntil: n.HeldUntil,
+			Entries: n.Received, RTT: n.RTT, Skew: n.Skew, HeldUntil: n.HeldUntil, Held: n.Held,
 		}
 		if l := p.linkTo(n.Gateway); l != nil {
 			st.Until = l.until
