@@ -68,3 +68,28 @@ func TestCase21DigestFlood(t *testing.T) {
 		b.wait(2 * time.Second)
 	}
 }
+
+// A neighbour that reads nothing any more: however often things change meanwhile, a key waits for it once, no more than the window is on
+// its way, and after 30 s it is cut off.
+func TestCase23SlowPeer(t *testing.T) {
+	b := newBench(t)
+	b.step(Connected{Conn: 1, Gateway: "A", Domain: "a.example"})
+	h := b.hello("A", "a.example")
+	h.Limits.MaxEntries, h.Limits.MaxInflight = 1000, 1<<40
+	b.receive(1, h)
+	b.ack(1)
+	for round := range 200 {
+		b.step(SetOwn{Groups: []wire.Group{{Scope: anyScope, Items: items(300 + round%2)}}})
+		b.wait(100 * time.Millisecond)
+		if round%50 == 0 {
+			b.receive(1, &wire.Keepalive{})
+		}
+		tx := &b.r.sessions[1].tx
+		if len(tx.dirty) > 301 || len(tx.inflight) > b.r.cfg.Limits.Inflight || tx.bytes > b.r.cfg.Limits.InflightBytes+(256<<10) {
+			t.Fatalf("round %d: %d keys wait, %d frames of %d octets are on their way", round, len(tx.dirty), len(tx.inflight), tx.bytes)
+		}
+	}
+	b.receive(1, &wire.Keepalive{})
+	b.wait(11 * time.Second)
+	b.mustClose(1, frame.SendStalled)
+}
