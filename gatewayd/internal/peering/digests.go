@@ -197,6 +197,7 @@ type absent struct {
 func (a absent) Gateway() string    { return a.gateway }
 func (a absent) Domain() string     { return a.p.cfg.Trust.DomainOf(a.gateway) }
 func (a absent) RTT() time.Duration { return 0 }
+func (a absent) Number() uint64     { return 0 }
 
 func (a absent) Explain() bool {
 	r := a.p.row(a.Domain())

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"agentgw/cdsp"
@@ -36,7 +37,14 @@ type link struct {
 	domain  string
 	out     chan struct{} // slots for requests to it
 	until   time.Time     // when the first of both ends' certificates ends
+	number  uint64
 }
+
+// links counts connections.
+var links atomic.Uint64
+
+// Number implements relay.Neighbour.
+func (l *link) Number() uint64 { return l.number }
 
 // Gateway implements relay.Neighbour.
 func (l *link) Gateway() string { return l.gateway }
@@ -110,7 +118,7 @@ func (p *Peering) serve(ctx context.Context, c *endpoint.Conn, dialled bool, own
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	l := &link{p: p, conn: c, gateway: string(id), domain: p.cfg.Trust.DomainOf(string(id)), out: make(chan struct{}, maxOut), until: earlierEnd(own, c.PeerLeaf())}
+	l := &link{p: p, conn: c, gateway: string(id), domain: p.cfg.Trust.DomainOf(string(id)), out: make(chan struct{}, maxOut), until: earlierEnd(own, c.PeerLeaf()), number: links.Add(1)}
 	expired := time.AfterFunc(time.Until(c.PeerLeaf().NotAfter)+expirySlack, func() { c.Close(frame.CertStatus, "certificate expired") })
 	defer expired.Stop()
 	qlink := cdsp.NewQUICLink(c, l.gateway, dialled, l.until)

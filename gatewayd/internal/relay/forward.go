@@ -104,7 +104,7 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spar
 			left = true
 		case r.nothing.has(j, h.Gateway(), version, now): // it has said so a moment ago
 			out.AddReason(h.Gateway(), frame.NotFound)
-		case h.Away, !r.health.ready(question{h.Gateway(), string(j.req.QHash)}, j.req.Attempt, now):
+		case h.Away, !r.health.ready(questionOf(j, h), j.req.Attempt, now):
 			// That it cannot be asked now is an answer, not "not found"; it takes nothing from those that can.
 			left = true
 			out.AddReason(h.Gateway(), frame.UpstreamFailed)
@@ -199,9 +199,13 @@ func (r *Relay) ask(ctx context.Context, j *job, b branch, spare *spares, budget
 	}
 }
 
+func questionOf(j *job, h Hop) question {
+	return question{h.Gateway(), h.Number(), string(j.req.QHash)}
+}
+
 func (r *Relay) askOne(ctx context.Context, j *job, b branch, budget time.Duration) verdict {
 	v := verdict{hop: b.hop}
-	q := question{b.hop.Gateway(), string(j.req.QHash)}
+	q := questionOf(j, b.hop)
 	if !r.health.enter(q, time.Now()) {
 		v.err = frame.Errorf(frame.UpstreamFailed, "%s has failed again and again: another request tries it now", q.gateway)
 		return v

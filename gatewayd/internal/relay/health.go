@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -28,8 +29,15 @@ type health struct {
 	questions *lru.Cache[question, pause]
 }
 
-// question is one query at one neighbour.
-type question struct{ gateway, qhash string }
+// question is one query at one neighbour, over one connection.
+type question struct {
+	gateway string
+	number  uint64
+	qhash   string
+}
+
+// over is the connection that is asked.
+func (q question) over() string { return fmt.Sprint(q.gateway, " ", q.number) }
 
 // pause is until when not to ask, and how long that was.
 type pause struct {
@@ -60,14 +68,14 @@ func (h *health) ready(q question, attempt uint8, now time.Time) bool {
 	if p, ok := h.questions.Get(q); ok && attempt == 0 && now.Before(p.until) {
 		return false
 	}
-	return h.breaker(q.gateway).ready(now)
+	return h.breaker(q.over()).ready(now)
 }
 
 // enter is called right before a neighbour is asked; false where another request is the one that tries whether it works again.
 func (h *health) enter(q question, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.breaker(q.gateway).enter(now)
+	return h.breaker(q.over()).enter(now)
 }
 
 // outcome is what became of one request at a neighbour.
@@ -82,7 +90,7 @@ const (
 func (h *health) left(q question, how outcome, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.breaker(q.gateway).left(how, now)
+	h.breaker(q.over()).left(how, now)
 	switch how {
 	case answered:
 		h.questions.Remove(q)

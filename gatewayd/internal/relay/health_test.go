@@ -35,6 +35,26 @@ func TestCase27MidPathGatewayDies(t *testing.T) {
 	}
 }
 
+// A neighbour that has failed and comes back over another connection is asked at once.
+func TestAnotherConnectionIsAskedAtOnce(t *testing.T) {
+	s := newSim(t, "one.example", "two.example")
+	s.line("one.example", "two.example")
+	s.offers("two.example", "medicine.sell", "9000")
+	a, two := s.agentOf("one.example"), s.gateways["two.example"]
+	two.fails = true
+	for range 6 {
+		s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false))
+	}
+	before := two.asked
+	if s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false)); two.asked != before {
+		t.Errorf("asked %d times although it fails again and again", two.asked)
+	}
+	two.fails, two.number = false, 1
+	if out := s.gateways["one.example"].relay.FromAgent(t.Context(), a, request(t, a, false)); out.Status != frame.OK {
+		t.Errorf("%v %v", out.Status, out.Reasons)
+	}
+}
+
 // The only way fails once: the origin's next attempt takes it again.
 func TestAnotherAttemptTakesTheSameWay(t *testing.T) {
 	s := newSim(t, "one.example", "two.example")

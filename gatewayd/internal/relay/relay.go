@@ -59,6 +59,8 @@ type Neighbour interface {
 	MayQuery() []string // scopes that its requests may carry, and ours to it
 	Explain() bool      // its refusals for scope and policy are told to our agents as they are
 	RTT() time.Duration
+	// Number tells one connection to it from the next: what has failed over one is no reason against another.
+	Number() uint64
 	// Ask sends one request on its own stream and waits for the response as long as ctx allows; when ctx ends first, the
 	// stream is reset and the neighbour stops working on it.
 	Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, error)

@@ -52,6 +52,7 @@ type simGateway struct {
 	domainOf   func(id string) string // in place of trust's
 
 	version atomic.Uint64 // of the digests that it holds
+	number  uint64        // of the connections to it
 	fails   bool          // it takes requests and answers none
 
 	mu        sync.Mutex
@@ -174,6 +175,7 @@ func (l simLink) Domain() string     { return l.to.d.Name }
 func (l simLink) MayQuery() []string { return l.from.mayQuery }
 func (l simLink) Explain() bool      { return l.from.explain }
 func (l simLink) RTT() time.Duration { return time.Millisecond }
+func (l simLink) Number() uint64     { return l.to.number }
 
 func (l simLink) Ask(ctx context.Context, r *semreq.Request) (*semreq.Response, error) {
 	b, err := frame.AppendMessage(nil, r) // what crosses a wire is bytes
