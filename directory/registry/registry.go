@@ -217,8 +217,13 @@ type Request struct {
 	Filter         *filter.Filter // nil passes all
 }
 
-// maxFiltered is how many agents' specifications one request's filter reads: each is parsed anew. The best ones come first.
-const maxFiltered = 4096
+// What one request's filter may cost, together: specifications that it reads, each of them anew, their octets, and the work of judging
+// them. The best capabilities come first.
+const (
+	maxFiltered       = 4096
+	maxFilteredOctets = 4 << 20
+	maxFilterWork     = 32 << 20
+)
 
 // Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by
 // nobody here.
@@ -277,9 +282,11 @@ func filtered(f *filter.Filter) func(*record, *directory.Capability) bool {
 	if f == nil {
 		return func(*record, *directory.Capability) bool { return true }
 	}
-	left := maxFiltered
+	left, octets, work := maxFiltered, maxFilteredOctets, maxFilterWork
 	return func(rec *record, c *directory.Capability) bool {
-		if left--; left < 0 {
+		left--
+		octets -= len(rec.entry.ACS)
+		if left < 0 || octets < 0 || work < 0 {
 			return false
 		}
 		doc, err := acs.Parse(rec.entry.ACS)
@@ -293,7 +300,7 @@ func filtered(f *filter.Filter) func(*record, *directory.Capability) bool {
 				return !ok || m["id"] != c.SkillID
 			})
 		}
-		return f.Match(members)
+		return f.Match(members, &work)
 	}
 }
 

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"agentgw/directory"
 	"agentgw/directory/acs"
 	"agentgw/directory/aic"
+	"agentgw/directory/filter"
 	"agentgw/directory/match"
 	"agentgw/directory/store"
 	"agentgw/directory/store/storetest"
@@ -507,5 +509,47 @@ func TestASearchContinuesWhereItEnded(t *testing.T) {
 	}
 	if len(want) < 10 || !slices.Equal(got, want) {
 		t.Errorf("in pages %v, at once %v", got, want)
+	}
+}
+
+// filteredOf is how many of n agents, each with an extension member, a filter lets through.
+func filteredOf(t *testing.T, n int, member, expression string) int {
+	t.Helper()
+	var m store.Memory
+	r, _ := open(t, &m)
+	for i := range n {
+		e := storetest.Entry(i+1, "kite", "described")
+		e.ACS = append(bytes.TrimSuffix(e.ACS, []byte("}")), `,"x-notes":`+member+"}"...)
+		if _, err := r.Register(t.Context(), e, nil, nil, now); err != nil {
+			t.Fatal(err)
+		}
+		r.SetAlive(e.AIC, true, now)
+	}
+	f, err := filter.Parse([]byte(expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := ask("kite")
+	q.Filter, q.Limit = f, n
+	return len(found(r, q))
+}
+
+func TestAFilterReadsSoManyOctetsOfARequest(t *testing.T) {
+	const size = 60 << 10
+	all := `{"conditions":[{"field":"active","op":"eq","value":true}]}`
+	if got, most := filteredOf(t, 80, `"`+strings.Repeat("n", size)+`"`, all), maxFilteredOctets/size; got > most || got < most/2 {
+		t.Errorf("%d agents of %d octets each were read, at most %d are", got, size, most)
+	}
+}
+
+func TestAFilterComparesSoMuchOfARequest(t *testing.T) {
+	list := "[" + strings.TrimSuffix(strings.Repeat(`"none",`, 5000), ",") + "]"
+	condition := `{"field":"x-notes","op":"noneOf","value":[` + strings.TrimSuffix(strings.Repeat(`"a",`, 64), ",") + `]},`
+	dear := `{"conditions":[` + strings.TrimSuffix(strings.Repeat(condition, 23), ",") + `]}`
+	if got := filteredOf(t, 2, list, dear); got != 0 {
+		t.Errorf("%d agents passed a filter that compares millions of values for each", got)
+	}
+	if got := filteredOf(t, 2, `["some","none"]`, dear); got != 2 {
+		t.Errorf("%d of 2 agents passed a filter that compares a few thousand values for each", got)
 	}
 }
