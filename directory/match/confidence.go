@@ -110,7 +110,10 @@ func (r *ranking) confidence(d doc) uint16 {
 			sum += r.pairFactor * t.bg
 		}
 	}
-	sum += r.nearly(&d.document().cap)
+	if r.nearby == nil && len(r.unknown) > 0 {
+		r.nearby = r.nearlyAll()
+	}
+	sum += r.nearby[d.at]
 	cos := 0.
 	if v := r.embedding; v.scale > 0 { // the cosine in hand may be a step's
 		cos = float64(float32(dot(v.v, d.part.vec(d.id))) * v.scale * d.part.scales[d.id])

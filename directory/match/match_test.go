@@ -505,3 +505,30 @@ func FuzzResolve(f *testing.F) {
 		}
 	})
 }
+
+// A word that nobody knows is looked for in a capability's own text, and every capability that is passed by is judged: reading each text
+// anew took ten times the rest of a request.
+func TestTypingErrorsAreFoundInTheIndex(t *testing.T) {
+	caps := thousands(2000)
+	for i, word := range []string{"zorbfluxan", "qwintarbel", "xandrivok", "klimborun"} {
+		for at := i; at < len(caps); at += 4 {
+			caps[at].Description += strings.Repeat(" "+word, 1+at%3)
+		}
+	}
+	x := index(caps)
+	text := caps[0].Description + " zorbfluxen qwintarbol xandrivek klimborxun"
+	q := Prepare(Query{Text: text, Limit: len(caps), PerAIC: 1})
+	if len(q.unknown) != maxTypos {
+		t.Fatalf("%d unknown words, not %d: the test needs others", len(q.unknown), maxTypos)
+	}
+	for _, c := range x.ResolvePrepared(q) {
+		s := SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags, In: c.In, Out: c.Out}
+		if want := q.ScoreText(s); c.Confidence != want {
+			t.Fatalf("%s: %d in the index, %d by its text alone", c.CapID, c.Confidence, want)
+		}
+	}
+	far := Prepare(Query{Text: text, MinScore: fullMyriad})
+	if n := testing.AllocsPerRun(5, func() { x.ResolvePrepared(far) }); n > 5000 {
+		t.Errorf("%v allocations to judge what is not near enough", n)
+	}
+}

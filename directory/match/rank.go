@@ -115,6 +115,7 @@ type ranking struct {
 	average, averagePairs float64 // lengths
 	meant                 []meant
 	filed                 map[int]float64 // how well a document fits the classes asked for, where it does
+	nearby                map[int]float64 // what a document's nearly met words are worth; nil until it is asked for
 }
 
 // doc is a document's place in a view.

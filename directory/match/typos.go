@@ -101,24 +101,34 @@ type correction struct {
 	dice  float64
 }
 
+// near are the terms of a segment that a word may have meant, in no order.
+func (s *segment) near(tri []string) (out []correction) {
+	g := s.gramsOf()
+	shared := map[uint32]int{}
+	for _, t := range tri {
+		for _, i := range g.has[t] {
+			shared[i]++
+		}
+	}
+	for i, n := range shared {
+		if 2*n < len(tri)/2 { // no way to be near enough
+			continue
+		}
+		if d := dice(tri, trigrams(g.terms[i])); d >= leastDice {
+			out = append(out, correction{g.terms[i], d})
+		}
+	}
+	return out
+}
+
 // corrections are the terms nearest to a word, the nearest first.
 func (v *view) corrections(word string) []correction {
 	tri := trigrams(word)
 	best := map[string]float64{}
 	for _, p := range v.parts {
-		g := p.gramsOf()
-		shared := map[uint32]int{}
-		for _, t := range tri {
-			for _, i := range g.has[t] {
-				shared[i]++
-			}
-		}
-		for i, n := range shared {
-			if 2*n < len(tri)/2 { // no way to be near enough
-				continue
-			}
-			if d := dice(tri, trigrams(g.terms[i])); d >= leastDice && p.alive(p.terms[g.terms[i]]) > 0 {
-				best[g.terms[i]] = d
+		for _, c := range p.near(tri) {
+			if p.alive(p.terms[c.meant]) > 0 {
+				best[c.meant] = c.dice
 			}
 		}
 	}
@@ -179,6 +189,30 @@ func (p *Prepared) nearly(c *directory.Capability) float64 {
 		sum += typoTrust * t.bg * best
 	}
 	return sum
+}
+
+// nearlyAll is [Prepared.nearly] of every document, by its place, from the postings: a request that many capabilities are judged for
+// would read the text of each.
+func (r *ranking) nearlyAll() map[int]float64 {
+	sums := map[int]float64{}
+	for _, t := range r.unknown {
+		tri, best := trigrams(t.text), map[int]float64{}
+		for i, p := range r.parts {
+			for _, c := range p.near(tri) {
+				for _, e := range p.terms[c.meant] {
+					at := r.first[i] + int(e.doc)
+					best[at] = max(best[at], c.dice*saturate(int(e.weight), p.docs[e.doc].length))
+				}
+			}
+			for _, e := range p.terms[t.text] {
+				delete(best, r.first[i]+int(e.doc))
+			}
+		}
+		for at, b := range best {
+			sums[at] += typoTrust * t.bg * b
+		}
+	}
+	return sums
 }
 
 // bag is a capability's terms with their weighted frequency in tenths, and the length of all.
