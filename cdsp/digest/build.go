@@ -44,6 +44,8 @@ type Options struct {
 	MaxHops  uint8
 	Weight   func(term string) float64 // background idf
 	Embedder Embedder                  // of the capabilities' vectors
+	// Known says whether the taxonomy has a class: below the level full no others are told, since anybody may name one. nil: it has all.
+	Known func(class string) bool
 	// MaxLabels bounds the class items: what neighbours would refuse is not said.
 	MaxLabels int
 }
@@ -76,7 +78,7 @@ func Build(caps []Capability, o Options) ([]wire.Group, error) {
 		if counted[id] == nil {
 			counted[id] = map[label]*tally{}
 		}
-		count(counted[id], c, o.Level)
+		count(counted[id], c, o)
 		if c.Visibility == wire.VisibleAny {
 			public = append(public, c)
 		}
@@ -106,8 +108,11 @@ func scopeID(s wire.Scope) string {
 	return fmt.Sprintf("%c%q", '9'-rune(s.Visibility), s.Allow)
 }
 
-func count(into map[label]*tally, c Capability, level wire.Level) {
-	for _, l := range labels(c, level) {
+func count(into map[label]*tally, c Capability, o Options) {
+	if o.Level < wire.LevelFull { // a media type may be a name too
+		c.In, c.Out = nil, nil
+	}
+	for _, l := range labels(c, o) {
 		t := into[l]
 		if t == nil {
 			t = &tally{in: map[string]bool{}, out: map[string]bool{}}
@@ -127,17 +132,20 @@ func count(into map[label]*tally, c Capability, level wire.Level) {
 const classDepth = 2
 
 // labels are the distinct labels of a capability that fit an item and that a level discloses.
-func labels(c Capability, level wire.Level) []label {
+func labels(c Capability, o Options) []label {
 	var out []label
 	tags := c.Tags
 	for _, s := range c.Classes {
-		if level < wire.LevelFull {
+		if o.Level < wire.LevelFull {
 			parts := strings.SplitN(s, "/", classDepth+1)
 			s = strings.Join(parts[:min(len(parts), classDepth)], "/")
+			if o.Known != nil && !o.Known(s) {
+				continue
+			}
 		}
 		out = append(out, label{NSTaxonomy, s})
 	}
-	if level < wire.LevelFull { // a tag may be a name
+	if o.Level < wire.LevelFull { // a tag may be a name
 		tags = nil
 	}
 	for _, s := range tags {
