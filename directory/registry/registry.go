@@ -222,7 +222,7 @@ type Request struct {
 const (
 	maxFiltered       = 4096
 	maxFilteredOctets = 4 << 20
-	maxFilterWork     = 32 << 20
+	maxFilterWork     = 8 << 20 // some 50 ms
 )
 
 // Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by

@@ -553,3 +553,43 @@ func TestAFilterComparesSoMuchOfARequest(t *testing.T) {
 		t.Errorf("%d of 2 agents passed a filter that compares a few thousand values for each", got)
 	}
 }
+
+// A program of before there were editions may have written to the database in between: it numbers none, and what follows it begins at the
+// first again.
+func TestHistoryIsInTheOrderOfVersions(t *testing.T) {
+	var m store.Memory
+	r, s := open(t, &m)
+	e := register(t, r, 1, "first")
+	change := func(r *Registry, name string) {
+		t.Helper()
+		e.ACS = storetest.Entry(1, name, "described").ACS
+		var err error
+		if e, err = r.Update(t.Context(), e, nil, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		change(r, fmt.Sprint("name ", i))
+	}
+	e.Version++
+	e.Edition, e.Taxonomy = directory.Edition{}, ""
+	if err := s.Put(t.Context(), e, e.Version-1); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(r, "last")
+	list, err := r.History(e.AIC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var versions []uint64
+	for _, e := range list {
+		versions = append(versions, e.Version)
+	}
+	if !slices.IsSorted(versions) || versions[len(versions)-1] != e.Version || len(versions) < 3 {
+		t.Errorf("versions %d", versions)
+	}
+}
