@@ -167,10 +167,7 @@ func group(scopes map[string]wire.Scope, counted map[string]map[label]*tally, o 
 	told := map[label]bool{}
 	for _, id := range slices.Sorted(maps.Keys(scopes)) {
 		g := wire.Group{Scope: scopes[id]}
-		for _, l := range slices.SortedFunc(maps.Keys(counted[id]), compareLabels) {
-			if told[l] || len(told) >= o.MaxLabels {
-				continue
-			}
+		for _, l := range chosen(counted[id], told, o) {
 			told[l] = true
 			t := counted[id][l]
 			g.Items = append(g.Items, wire.Item{
@@ -183,6 +180,25 @@ func group(scopes map[string]wire.Scope, counted map[string]map[label]*tally, o 
 		}
 	}
 	return groups
+}
+
+// chosen are the labels of a scope that there is room for, in order: classes that the taxonomy has before others, then what most
+// capabilities have.
+func chosen(counted map[label]*tally, told map[label]bool, o Options) []label {
+	list := slices.Collect(maps.Keys(counted))
+	list = slices.DeleteFunc(list, func(l label) bool { return told[l] })
+	after := func(l label) int { // 0 first
+		if l.ns == NSTaxonomy && (o.Known == nil || o.Known(l.name)) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(list, func(a, b label) int {
+		return cmp.Or(cmp.Compare(after(a), after(b)), cmp.Compare(counted[b].count, counted[a].count), compareLabels(a, b))
+	})
+	list = list[:min(len(list), max(o.MaxLabels-len(told), 0))]
+	slices.SortFunc(list, compareLabels)
+	return list
 }
 
 func modes(t *tally) *wire.Modes {
