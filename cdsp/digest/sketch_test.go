@@ -274,3 +274,35 @@ func BenchmarkRank(b *testing.B) {
 		o.Rank(q, held)
 	}
 }
+
+// One agent with thousands of words that no language has leaves room for the words of the others.
+func TestRareWordsOfOneLeaveRoomForOthers(t *testing.T) {
+	var caps []Capability
+	for i := range 40 {
+		caps = append(caps, Capability{Terms: weighted("usual", fmt.Sprint("word", i)), Visibility: wire.VisibleAny})
+	}
+	for i := range 128 {
+		var words []string
+		for j := range 80 {
+			words = append(words, fmt.Sprint("zz", i, "x", j))
+		}
+		caps = append(caps, Capability{Terms: weighted(words...), Visibility: wire.VisibleAny})
+	}
+	o := options()
+	o.Weight = func(term string) float64 {
+		if strings.HasPrefix(term, "zz") {
+			return 14
+		}
+		return 5
+	}
+	s := newSketch(caps, o)
+	missing := 0
+	for i := range 40 {
+		if !s.hasTerm(fmt.Sprint("word", i)) {
+			missing++
+		}
+	}
+	if missing > 0 || !s.hasTerm("usual") {
+		t.Errorf("%d of 40 words are not told, and the one that all have %v", missing, s.hasTerm("usual"))
+	}
+}
