@@ -532,3 +532,19 @@ func TestTypingErrorsAreFoundInTheIndex(t *testing.T) {
 		t.Errorf("%v allocations to judge what is not near enough", n)
 	}
 }
+
+// A request may ask for many classes, of paths as deep as it likes: what a capability is worth for them is told without making each path anew.
+func TestManyDeepClassesAreCheap(t *testing.T) {
+	caps := thousands(1000)
+	for i := range caps {
+		caps[i].Classes = []string{"health/pharmacy"}
+	}
+	x := index(caps)
+	q := Query{Classes: []string{"health"}, Limit: 5}
+	for i := range 63 {
+		q.Classes = append(q.Classes, fmt.Sprint(i, strings.Repeat("/a", 250)))
+	}
+	if n := testing.AllocsPerRun(3, func() { x.Resolve(q) }); n > 5000 {
+		t.Errorf("%v allocations for %d classes and %d capabilities", n, len(q.Classes), len(caps))
+	}
+}

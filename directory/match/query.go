@@ -69,7 +69,8 @@ type Prepared struct {
 	Query
 	tags       []string
 	classes    []string // paths
-	total      float64  // background idf of the terms
+	asked      []askedClass
+	total      float64 // background idf of the terms
 	pairFactor float64
 	idents     []string
 	unknown    []queryTerm // words that may be typing errors
@@ -109,6 +110,9 @@ func prepare(q Query, tokens *table.Table) *Prepared {
 		p.classes = append(p.classes, taxonomy.Path(c))
 	}
 	p.classes = distinct(p.classes)
+	for _, c := range p.classes {
+		p.asked = append(p.asked, taxonomy.Ancestors(c))
+	}
 	p.idents = identifiers(q.Text)
 	for _, t := range p.terms {
 		if len(p.unknown) < maxTypos && unknownWord(tokens, t.text) {
