@@ -548,3 +548,19 @@ func TestManyDeepClassesAreCheap(t *testing.T) {
 		t.Errorf("%v allocations for %d classes and %d capabilities", n, len(q.Classes), len(caps))
 	}
 }
+
+// A request may name many media types; they are read once, not for each capability.
+func TestManyMediaTypesAreCheap(t *testing.T) {
+	caps := thousands(1000)
+	for i := range caps {
+		caps[i].In = []string{"Text/Plain;charset=utf-8", "image/png"}
+	}
+	x := index(caps)
+	q := Query{Text: caps[0].Description, Limit: 5}
+	for i := range 64 {
+		q.In = append(q.In, fmt.Sprint("Application/X-", i, ";q=1"))
+	}
+	if n := testing.AllocsPerRun(3, func() { x.Resolve(q) }); n > 20_000 {
+		t.Errorf("%v allocations for %d media types and %d capabilities", n, len(q.In), len(caps))
+	}
+}
