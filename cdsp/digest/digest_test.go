@@ -318,3 +318,12 @@ func TestLabelsThatAreTold(t *testing.T) {
 		t.Errorf("%d labels, %d may be told", len(labels), o.MaxLabels)
 	}
 }
+
+func TestClassesAreOfSoManyLevels(t *testing.T) {
+	var o Origins
+	deep := strings.TrimSuffix(strings.Repeat("a/", 60), "/")
+	o.Add(Origin{Gateway: "deep"}, &wire.Item{NS: NSTaxonomy, Label: deep})
+	if n := len(o.list[0].labels); n != maxLevels {
+		t.Errorf("%d labels of one class", n)
+	}
+}
