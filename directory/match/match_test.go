@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"agentgw/directory"
@@ -562,5 +563,29 @@ func TestManyMediaTypesAreCheap(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(3, func() { x.Resolve(q) }); n > 20_000 {
 		t.Errorf("%v allocations for %d media types and %d capabilities", n, len(q.In), len(caps))
+	}
+}
+
+// The first typing errors after a large change come at once: one of them makes the table of trigrams, the others wait for it.
+func TestTheTableOfTrigramsIsMadeOnce(t *testing.T) {
+	s := newSegment()
+	for i := range 20_000 {
+		s.terms[fmt.Sprint("term", i)] = nil
+	}
+	var made [8]*grams
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for i := range made {
+		all.Go(func() {
+			<-start
+			made[i] = s.gramsOf()
+		})
+	}
+	close(start)
+	all.Wait()
+	for _, g := range made {
+		if g != made[0] {
+			t.Fatal("it was made more than once")
+		}
 	}
 }

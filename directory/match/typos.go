@@ -74,9 +74,15 @@ type grams struct {
 	has   map[string][]uint32
 }
 
-// gramsOf makes the table at the first typing error that meets the segment: most never do. Two readers may make it at a time.
+// gramsOf makes the table at the first typing error that meets the segment: most never do. Who comes meanwhile waits: of a large segment it
+// takes tens of MiB.
 func (s *segment) gramsOf() *grams {
-	if g := s.grams.Load(); g != nil {
+	if g := s.grams.made.Load(); g != nil {
+		return g
+	}
+	s.grams.turn <- struct{}{}
+	defer func() { <-s.grams.turn }()
+	if g := s.grams.made.Load(); g != nil {
 		return g
 	}
 	g := &grams{terms: make([]string, 0, len(s.terms)), has: map[string][]uint32{}}
@@ -89,11 +95,14 @@ func (s *segment) gramsOf() *grams {
 			g.has[tri] = append(g.has[tri], uint32(i))
 		}
 	}
-	s.grams.Store(g)
+	s.grams.made.Store(g)
 	return g
 }
 
-type lazyGrams = atomic.Pointer[grams]
+type lazyGrams struct {
+	turn chan struct{} // has place for the one that makes it
+	made atomic.Pointer[grams]
+}
 
 // correction is a term of the directory that a word of the request may have meant.
 type correction struct {
