@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,8 @@ type Registry struct {
 	ordered atomic.Pointer[inOrder]
 	index   match.Index
 
+	resolving chan struct{} // one for each request that is ranked now
+
 	indexing sync.Mutex // the index's one writer; never held across I/O
 
 	mu      sync.Mutex               // guards what follows
@@ -62,7 +65,9 @@ type liveness struct {
 
 // Open loads every entry of the store.
 func Open(ctx context.Context, store Store) (*Registry, error) {
-	r := &Registry{store: store, owned: map[string]chan struct{}{}, subs: map[chan struct{}]bool{}}
+	r := &Registry{
+		store: store, resolving: make(chan struct{}, 2*max(runtime.GOMAXPROCS(0), 2)), owned: map[string]chan struct{}{}, subs: map[chan struct{}]bool{},
+	}
 	var all []directory.Capability
 	err := store.All(func(e directory.Entry) error {
 		caps, err := directory.Capabilities(e)
@@ -249,11 +254,18 @@ func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
 		}
 		return ""
 	}
-	list := r.index.Resolve(q.Query)
+	list := r.ranked(q.Query)
 	for i := range list {
 		list[i].Offline = !r.Alive(list[i].AIC)
 	}
 	return list
+}
+
+// ranked waits for its turn: more requests at a time than there are processors end no sooner, and each has memory for every capability.
+func (r *Registry) ranked(q match.Query) []directory.Candidate {
+	r.resolving <- struct{}{}
+	defer func() { <-r.resolving }()
+	return r.index.Resolve(q)
 }
 
 // Refused is a capability that a request comes near to and does not get, and why.

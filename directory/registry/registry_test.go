@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -591,5 +592,32 @@ func TestHistoryIsInTheOrderOfVersions(t *testing.T) {
 	}
 	if !slices.IsSorted(versions) || versions[len(versions)-1] != e.Version || len(versions) < 3 {
 		t.Errorf("versions %d", versions)
+	}
+}
+
+// More requests at a time than there are processors answer nothing sooner, and each has memory for every capability.
+func TestRequestsAtATimeAreBounded(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	register(t, r, 1, "kite")
+	var running, most atomic.Int64
+	q := ask("kite")
+	q.Refuse = func(*directory.Capability) string {
+		most.Store(max(most.Load(), running.Add(1)))
+		time.Sleep(5 * time.Millisecond)
+		running.Add(-1)
+		return ""
+	}
+	var all sync.WaitGroup
+	for range 8 * cap(r.resolving) {
+		all.Go(func() {
+			if got := found(r, q); len(got) != 1 {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+	all.Wait()
+	if n := int(most.Load()); n > cap(r.resolving) {
+		t.Errorf("%d at a time, %d are to be", n, cap(r.resolving))
 	}
 }
