@@ -263,7 +263,7 @@ func (s *Session) carryOut(e session.Effect) {
 		s.agent.log.Info("session_lost_its_connection", "sid", s.sid, "peer", s.peer, "kept_until", e.Until.UTC())
 		s.nudge()
 	case session.CheckUpdate:
-		s.checkUpdate(e.SAT)
+		s.checkUpdate(e)
 	case session.Updated:
 		s.answered(e.Code)
 	case session.Changed:

@@ -91,14 +91,14 @@ func (s *Session) answered(code frame.Code) {
 }
 
 // checkUpdate runs the checks of INIT on the SAT of the initiator's update, and uses its offer up.
-func (s *Session) checkUpdate(raw []byte) {
-	grant, err := s.agent.admitUpdate(s, raw)
+func (s *Session) checkUpdate(e session.CheckUpdate) {
+	grant, err := s.agent.admitUpdate(s, e.SAT)
 	if err != nil {
 		s.agent.log.Warn("session_update_refused", "sid", s.sid, "peer", s.peer, "err", err)
-		s.step(session.RefuseUpdate{Code: session.RejectCode(frame.CodeOf(err), s.agent.isHome(s.peer))})
+		s.step(session.RefuseUpdate{Seq: e.Seq, Code: session.RejectCode(frame.CodeOf(err), s.agent.isHome(s.peer))})
 		return
 	}
-	s.step(session.AdmitUpdate{Grant: *grant})
+	s.step(session.AdmitUpdate{Seq: e.Seq, Grant: *grant})
 }
 
 func (a *Agent) admitUpdate(s *Session, raw []byte) (*session.Grant, error) {

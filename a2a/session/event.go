@@ -43,9 +43,16 @@ type (
 		Grant  *Grant // of the change's SAT, nil for none
 	}
 	// AdmitUpdate says that every check of the SAT of the peer's update passed; RefuseUpdate that one failed.
-	AdmitUpdate struct{ Grant Grant }
+	// Seq is that of the [CheckUpdate].
+	AdmitUpdate struct {
+		Seq   uint64
+		Grant Grant
+	}
 	// RefuseUpdate carries the code that the peer gets.
-	RefuseUpdate struct{ Code frame.Code }
+	RefuseUpdate struct {
+		Seq  uint64
+		Code frame.Code
+	}
 	// StreamEnded says that one exchange is over.
 	StreamEnded struct{}
 	// Tick says that the time of [Session.NextDeadline] has come.
@@ -131,7 +138,10 @@ type (
 		Change Change
 	}
 	// CheckUpdate runs the checks of INIT on the SAT of the peer's update; their outcome comes back as [AdmitUpdate] or [RefuseUpdate].
-	CheckUpdate struct{ SAT []byte }
+	CheckUpdate struct {
+		Seq uint64
+		SAT []byte
+	}
 	// SendUpdateAck answers the peer's update.
 	SendUpdateAck struct {
 		Seq  uint64

@@ -53,9 +53,9 @@ func (p *pair) step(i int, ev Event) {
 			p.step(i, Admit{Params: DefaultParams(), Until: p.end[i].Until})
 		case CheckUpdate:
 			if p.rnd.IntN(4) == 0 {
-				p.step(i, RefuseUpdate{Code: frame.TokenInvalid})
+				p.step(i, RefuseUpdate{Seq: e.Seq, Code: frame.TokenInvalid})
 			} else {
-				p.step(i, AdmitUpdate{Grant: p.grant(e.SAT)})
+				p.step(i, AdmitUpdate{Seq: e.Seq, Grant: p.grant(e.SAT)})
 			}
 		case SendInit, SendAccept, SendUpdate, SendUpdateAck, SendTerminate:
 			if i == 0 || !p.old {

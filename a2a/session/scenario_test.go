@@ -164,9 +164,9 @@ func parseEvent(t *testing.T, name string, args map[string]uint64) Event {
 	case "recv-update":
 		return RecvUpdate{Seq: args["seq"], Change: change(args)}
 	case "admit-update":
-		return AdmitUpdate{Grant: *granted(args)}
+		return AdmitUpdate{Seq: args["seq"], Grant: *granted(args)}
 	case "refuse-update":
-		return RefuseUpdate{Code: frame.Code(args["code"])}
+		return RefuseUpdate{Seq: args["seq"], Code: frame.Code(args["code"])}
 	case "recv-ack":
 		return RecvUpdateAck{Seq: args["seq"], Code: frame.Code(args["code"])}
 	case "recv-reject":

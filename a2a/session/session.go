@@ -27,6 +27,9 @@ const MaxStreams = 16
 // MaxUpdateRate is how many updates of the peer are judged in one second; more get 0F.
 const MaxUpdateRate = 5
 
+// MaxUpdates is how many updates of the peer are judged in one session; more get 0F.
+const MaxUpdates = 256
+
 const maxTransitions = 16 // remembered; a session may be updated and resumed for hours
 
 // Config is what a session is made of. Until and Params are proposals until the session is established.
@@ -56,12 +59,13 @@ type Session struct {
 	lostEnds  time.Time // end of LOST, and of RESUMING
 	granted   *Grant    // of the new SAT with which it is RESUMING
 
-	updateSeq  uint64    // of this side's last update
-	updateEnds time.Time // end of UPDATING
-	asked      Update    // that its answer puts into force
-	peerSeq    uint64    // of the peer's last update
-	peerRate   perSecond // of the peer's updates
-	judged     *Change   // of the peer, while its SAT is checked
+	updateSeq   uint64    // of this side's last update
+	updateEnds  time.Time // end of UPDATING
+	asked       Update    // that its answer puts into force
+	peerSeq     uint64    // of the peer's last update
+	peerUpdates int       // of the peer that were judged
+	peerRate    perSecond // of the peer's updates
+	judged      *Change   // of the peer, while its SAT is checked
 
 	lastUsed time.Time // last message or end of an exchange
 	lastSent time.Time // last time that the peer could see us alive
@@ -160,9 +164,9 @@ func (s *Session) stepLater(ev Event, now time.Time) ([]Effect, error) {
 	case RecvUpdate:
 		return s.updateAsked(ev, now)
 	case AdmitUpdate:
-		return s.checked(&ev.Grant, frame.OK, now), nil
+		return s.checked(ev.Seq, &ev.Grant, frame.OK, now), nil
 	case RefuseUpdate:
-		return s.checked(nil, ev.Code, now), nil
+		return s.checked(ev.Seq, nil, ev.Code, now), nil
 	case RecvUpdateAck:
 		return s.acknowledged(ev, now)
 	}

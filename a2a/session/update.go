@@ -112,17 +112,20 @@ func (s *Session) updateAsked(ev RecvUpdate, now time.Time) ([]Effect, error) {
 	}
 	s.peerSeq = ev.Seq
 	switch {
-	case !s.peerRate.under(MaxUpdateRate, now):
+	case !s.peerRate.under(MaxUpdateRate, now), s.peerUpdates >= MaxUpdates:
 		return s.acknowledge(frame.RateLimited), nil
 	case s.state == Updating && s.Self < s.Peer:
 		return s.acknowledge(frame.UpdateRejected), nil
+	}
+	s.peerUpdates++
+	switch {
 	case len(ev.Change.SAT) == 0:
 		return s.judge(ev.Change, nil, now), nil
 	case s.Role == Leader || !s.Renewable:
 		return s.acknowledge(frame.UpdateRejected), nil
 	}
 	s.judged = &ev.Change
-	return []Effect{CheckUpdate{SAT: ev.Change.SAT}}, nil
+	return []Effect{CheckUpdate{Seq: ev.Seq, SAT: ev.Change.SAT}}, nil
 }
 
 // judge puts an update of the peer into force, or refuses it.
@@ -140,9 +143,10 @@ func (s *Session) acknowledge(code frame.Code) []Effect {
 	return []Effect{SendUpdateAck{Seq: s.peerSeq, Code: code}}
 }
 
-// checked goes on with an update whose SAT was checked. The session may have ended, or lost its connection, meanwhile.
-func (s *Session) checked(g *Grant, code frame.Code, now time.Time) []Effect {
-	if s.judged == nil || !s.state.Live() {
+// checked goes on with an update whose SAT was checked. The session may have ended meanwhile, or lost its connection and got another
+// update on the next one.
+func (s *Session) checked(seq uint64, g *Grant, code frame.Code, now time.Time) []Effect {
+	if s.judged == nil || seq != s.peerSeq || !s.state.Live() {
 		return nil
 	}
 	if g == nil {

@@ -45,6 +45,8 @@ type Options struct {
 	MaxHops  uint8
 	Weight   func(term string) float64 // background idf
 	Embedder Embedder                  // of the capabilities' vectors
+	// Known says whether the taxonomy has a class: below the level full no others are told, since anybody may name one. nil: it has all.
+	Known func(class string) bool
 	// MaxLabels bounds the class items: what neighbours would refuse is not said.
 	MaxLabels int
 	// Terms are those that public capabilities have which do not name theirs, at the level coarse those of at least two: a large directory
@@ -81,7 +83,7 @@ func Build(caps iter.Seq[Capability], o Options) ([]wire.Group, error) {
 		if counted[id] == nil {
 			counted[id] = map[label]*tally{}
 		}
-		count(counted[id], c, o.Level)
+		count(counted[id], c, o)
 		if c.Visibility != wire.VisibleAny {
 			continue
 		}
@@ -115,8 +117,11 @@ func scopeID(s wire.Scope) string {
 	return fmt.Sprintf("%c%q", '9'-rune(s.Visibility), s.Allow)
 }
 
-func count(into map[label]*tally, c Capability, level wire.Level) {
-	for _, l := range labels(c, level) {
+func count(into map[label]*tally, c Capability, o Options) {
+	if o.Level < wire.LevelFull { // a media type may be a name too
+		c.In, c.Out = nil, nil
+	}
+	for _, l := range labels(c, o) {
 		t := into[l]
 		if t == nil {
 			t = &tally{in: map[string]bool{}, out: map[string]bool{}}
@@ -136,17 +141,20 @@ func count(into map[label]*tally, c Capability, level wire.Level) {
 const classDepth = 2
 
 // labels are the distinct labels of a capability that fit an item and that a level discloses.
-func labels(c Capability, level wire.Level) []label {
+func labels(c Capability, o Options) []label {
 	var out []label
 	tags := c.Tags
 	for _, s := range c.Classes {
-		if level < wire.LevelFull {
+		if o.Level < wire.LevelFull {
 			parts := strings.SplitN(s, "/", classDepth+1)
 			s = strings.Join(parts[:min(len(parts), classDepth)], "/")
+			if o.Known != nil && !o.Known(s) {
+				continue
+			}
 		}
 		out = append(out, label{NSTaxonomy, s})
 	}
-	if level < wire.LevelFull { // a tag may be a name
+	if o.Level < wire.LevelFull { // a tag may be a name
 		tags = nil
 	}
 	for _, s := range tags {
@@ -168,10 +176,7 @@ func group(scopes map[string]wire.Scope, counted map[string]map[label]*tally, o 
 	told := map[label]bool{}
 	for _, id := range slices.Sorted(maps.Keys(scopes)) {
 		g := wire.Group{Scope: scopes[id]}
-		for _, l := range slices.SortedFunc(maps.Keys(counted[id]), compareLabels) {
-			if told[l] || len(told) >= o.MaxLabels {
-				continue
-			}
+		for _, l := range chosen(counted[id], told, o) {
 			told[l] = true
 			t := counted[id][l]
 			g.Items = append(g.Items, wire.Item{
@@ -184,6 +189,25 @@ func group(scopes map[string]wire.Scope, counted map[string]map[label]*tally, o 
 		}
 	}
 	return groups
+}
+
+// chosen are the labels of a scope that there is room for, in order: classes that the taxonomy has before others, then what most
+// capabilities have.
+func chosen(counted map[label]*tally, told map[label]bool, o Options) []label {
+	list := slices.Collect(maps.Keys(counted))
+	list = slices.DeleteFunc(list, func(l label) bool { return told[l] })
+	after := func(l label) int { // 0 first
+		if l.ns == NSTaxonomy && (o.Known == nil || o.Known(l.name)) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(list, func(a, b label) int {
+		return cmp.Or(cmp.Compare(after(a), after(b)), cmp.Compare(counted[b].count, counted[a].count), compareLabels(a, b))
+	})
+	list = list[:min(len(list), max(o.MaxLabels-len(told), 0))]
+	slices.SortFunc(list, compareLabels)
+	return list
 }
 
 func modes(t *tally) *wire.Modes {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -289,4 +290,40 @@ func FuzzSketch(f *testing.F) {
 			t.Fatal("a filter over its fill was accepted")
 		}
 	})
+}
+
+// Where there are more labels than may be told, those of the taxonomy and those that most capabilities have are: else one agent whose tags
+// and classes come first in the alphabet would take the places of all others.
+func TestLabelsThatAreTold(t *testing.T) {
+	caps := []Capability{{Classes: []string{"z/known"}}, {Tags: []string{"zebra"}}, {Tags: []string{"zebra"}}, {Tags: []string{"yak"}, Classes: []string{"y/known"}}}
+	for i := range 200 {
+		caps = append(caps, Capability{Tags: []string{fmt.Sprint("!", i)}, Classes: []string{fmt.Sprint("!/", i)}})
+	}
+	o := options()
+	o.MaxLabels, o.Known = 10, func(class string) bool { return strings.HasSuffix(class, "/known") }
+	groups, err := Build(slices.Values(caps), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var labels []string
+	for _, it := range groups[0].Items {
+		labels = append(labels, it.Label)
+	}
+	for _, want := range []string{"y/known", "z/known", "zebra"} {
+		if !slices.Contains(labels, want) {
+			t.Errorf("%s is not told: %q", want, labels)
+		}
+	}
+	if len(labels) != o.MaxLabels {
+		t.Errorf("%d labels, %d may be told", len(labels), o.MaxLabels)
+	}
+}
+
+func TestClassesAreOfSoManyLevels(t *testing.T) {
+	var o Origins
+	deep := strings.TrimSuffix(strings.Repeat("a/", 60), "/")
+	o.Add(Origin{Gateway: "deep"}, &wire.Item{NS: NSTaxonomy, Label: deep})
+	if n := len(o.list[0].labels); n != maxLevels {
+		t.Errorf("%d labels of one class", n)
+	}
 }

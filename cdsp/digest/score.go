@@ -40,11 +40,14 @@ func (o *Origins) Add(at Origin, it *wire.Item) {
 		o.list = append(o.list, origin)
 	}
 	if it.Label != "" {
-		for name := it.Label; ; name = name[:strings.LastIndexByte(name, '/')] { // a class stands for those above it
+		name := it.Label
+		for range maxLevels { // a class stands for those above it
 			origin.labels[label{it.NS, name}] = true
-			if it.NS != NSTaxonomy || !strings.Contains(name, "/") {
+			above := strings.LastIndexByte(name, '/')
+			if it.NS != NSTaxonomy || above < 0 {
 				break
 			}
+			name = name[:above]
 		}
 	}
 	if len(it.Sketch) == 0 || it.SketchAlg != Algorithm {
@@ -59,6 +62,9 @@ func (o *Origins) Add(at Origin, it *wire.Item) {
 	}
 	origin.sketch = s
 }
+
+// maxLevels is how many classes one label stands for, itself among them; taxonomies have three.
+const maxLevels = 8
 
 // Len is the number of origins.
 func (o *Origins) Len() int { return len(o.list) }

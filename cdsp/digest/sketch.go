@@ -56,8 +56,9 @@ func KeyID(key []byte) [8]byte {
 	return [8]byte(sum[:8])
 }
 
-// newSketch makes the sketch of so many public capabilities, of those among them that say their terms and vectors, and of [Options.Terms]. What does not fit into an item is left out: pairs of the less telling terms of each
-// capability first, then the terms that are commonest in the language, which tell gateways apart least.
+// newSketch makes the sketch of so many public capabilities, of those among them that say their terms and vectors, and of [Options.Terms].
+// What does not fit into an item is left out: pairs of the less telling terms of each capability first, then the terms that are commonest
+// in the language, which tell gateways apart least, of each capability alike.
 func newSketch(caps []Capability, public int, o Options) *Sketch {
 	id := KeyID(o.Key)
 	s := &Sketch{Tokeniser: tokeniser, KeyID: id[:], Level: uint8(o.Level), NCaps: powerOfTwo(public)}
@@ -65,7 +66,7 @@ func newSketch(caps []Capability, public int, o Options) *Sketch {
 	room := wire.MaxSketch - overhead - len(s.Prototypes) - len(s.Members)
 	terms := telling(caps, o)
 	if most := room / 8 * 8 * 8 / bitsPerTerm; len(terms) > most {
-		terms = terms[:most]
+		terms = inTurns(caps, terms)[:most]
 	}
 	s.Terms = newFilter(len(terms), bitsPerTerm)
 	for _, t := range terms {
@@ -96,6 +97,33 @@ func telling(caps []Capability, o Options) []string {
 	}
 	slices.SortFunc(terms, func(a, b string) int { return cmp.Or(cmp.Compare(o.Weight(b), o.Weight(a)), cmp.Compare(a, b)) })
 	return terms
+}
+
+// inTurns orders terms, of which the first tell most, as if each capability told its most telling one, then each its next: one that has
+// thousands of rare words takes no other's place.
+func inTurns(caps []Capability, terms []string) []string {
+	place := make(map[string]int, len(terms))
+	for i, t := range terms {
+		place[t] = i
+	}
+	turn := map[string]int{}
+	for _, c := range caps {
+		var own []int
+		for _, t := range c.Terms {
+			if p, ok := place[t.Text]; ok {
+				own = append(own, p)
+			}
+		}
+		slices.Sort(own)
+		for i, p := range own {
+			if before, ok := turn[terms[p]]; !ok || i < before {
+				turn[terms[p]] = i
+			}
+		}
+	}
+	out := slices.Clone(terms)
+	slices.SortStableFunc(out, func(a, b string) int { return cmp.Compare(turn[a], turn[b]) })
+	return out
 }
 
 // addPairs tells the pairs of as many terms of each capability as there is room for.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"agentgw/cdsp/wire"
@@ -119,13 +120,15 @@ func withEmbedder(level wire.Level) Options {
 	return o
 }
 
-// What a level may not disclose is in none of its octets: no tag, no deep class, no term that one capability alone has.
+// What a level may not disclose is in none of its octets: no tag, no deep class and none that the taxonomy has not, no media type, no term
+// that one capability alone has.
 func TestLevels(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var caps []Capability
 	for i := range 6 {
 		c := Capability{
-			Classes: []string{"language/text/summary"}, Tags: []string{"acme"}, Terms: weighted("common", fmt.Sprint("own", i)), Vector: towards(rng, i/5), Visibility: wire.VisibleAny,
+			Classes: []string{"language/text/summary", "merger/initech"}, Tags: []string{"acme"}, Terms: weighted("common", fmt.Sprint("own", i)),
+			In: []string{"application/vnd.acme"}, Vector: towards(rng, i/5), Visibility: wire.VisibleAny,
 		}
 		caps = append(caps, c)
 	}
@@ -137,9 +140,11 @@ func TestLevels(t *testing.T) {
 	}{
 		wire.LevelClasses: {labels: []string{"language/text"}},
 		wire.LevelCoarse:  {labels: []string{"language/text"}, sketch: true, prototypes: 1},
-		wire.LevelFull:    {labels: []string{"language/text/summary", "acme"}, sketch: true, terms: true, pairs: true, prototypes: 2},
+		wire.LevelFull:    {labels: []string{"language/text/summary", "merger/initech", "acme"}, sketch: true, terms: true, pairs: true, prototypes: 2},
 	} {
-		groups, err := Build(slices.Values(caps), withEmbedder(level))
+		o := withEmbedder(level)
+		o.Known = func(class string) bool { return strings.HasPrefix(class, "language/") }
+		groups, err := Build(slices.Values(caps), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,6 +154,9 @@ func TestLevels(t *testing.T) {
 			for _, it := range g.Items {
 				if it.Key != wire.ItemKey(it.Label, it.NS, level) || g.Scope.Level != level {
 					t.Errorf("%v: an item of another level", level)
+				}
+				if it.Label != "" && (it.Modes != nil) != (level == wire.LevelFull) {
+					t.Errorf("%v: %s has the media types %v", level, it.Label, it.Modes)
 				}
 				if it.Label != "" {
 					labels = append(labels, it.Label)
@@ -264,5 +272,37 @@ func BenchmarkRank(b *testing.B) {
 	}
 	for b.Loop() {
 		o.Rank(q, held)
+	}
+}
+
+// One agent with thousands of words that no language has leaves room for the words of the others.
+func TestRareWordsOfOneLeaveRoomForOthers(t *testing.T) {
+	var caps []Capability
+	for i := range 40 {
+		caps = append(caps, Capability{Terms: weighted("usual", fmt.Sprint("word", i)), Visibility: wire.VisibleAny})
+	}
+	for i := range 128 {
+		var words []string
+		for j := range 80 {
+			words = append(words, fmt.Sprint("zz", i, "x", j))
+		}
+		caps = append(caps, Capability{Terms: weighted(words...), Visibility: wire.VisibleAny})
+	}
+	o := options()
+	o.Weight = func(term string) float64 {
+		if strings.HasPrefix(term, "zz") {
+			return 14
+		}
+		return 5
+	}
+	s := newSketch(caps, len(caps), o)
+	missing := 0
+	for i := range 40 {
+		if !s.hasTerm(fmt.Sprint("word", i)) {
+			missing++
+		}
+	}
+	if missing > 0 || !s.hasTerm("usual") {
+		t.Errorf("%d of 40 words are not told, and the one that all have %v", missing, s.hasTerm("usual"))
 	}
 }

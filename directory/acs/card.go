@@ -181,7 +181,9 @@ func cardSchemes(v any) any {
 				continue
 			}
 			made := map[string]any{"type": typ}
-			for member, value := range object(members[kind]) {
+			said := object(members[kind])
+			for _, member := range slices.Sorted(maps.Keys(said)) {
+				value := said[member]
 				if kind == "apiKeySecurityScheme" && member == "location" {
 					member = "in"
 				}

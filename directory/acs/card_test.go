@@ -109,3 +109,24 @@ func FuzzFromCard(f *testing.F) {
 		}
 	})
 }
+
+// One card is one specification, whatever it says twice.
+func TestACardIsReadInOneWay(t *testing.T) {
+	const card = `{"name":"A","description":"","version":"1","supportedInterfaces":[],"skills":[],"capabilities":{},"defaultInputModes":[],"defaultOutputModes":[],
+		"securitySchemes":{"key":{"apiKeySecurityScheme":{"name":"k","in":"query","location":"header"}}}}`
+	seen := map[string]bool{}
+	for range 64 {
+		a, err := FromCard([]byte(card))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := a.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[string(b)] = true
+	}
+	if len(seen) != 1 {
+		t.Errorf("%d specifications of one card", len(seen))
+	}
+}

@@ -181,17 +181,20 @@ func (c *condition) read(raw json.RawMessage, at string) error {
 	return c.op.checkValue(c.value, at)
 }
 
-// Match says whether a document passes: the members of an ACS as JSON decodes them, numbers as json.Number or float64.
-func (f *Filter) Match(doc map[string]any) bool { return f.root.match(doc) }
+// Match says whether a document passes: the members of an ACS as JSON decodes them, numbers as json.Number or float64. work is what
+// judging may cost, about one for an octet that is compared: it is used up, and once it is, nothing passes.
+func (f *Filter) Match(doc map[string]any, work *int) bool {
+	return f.root.match(doc, work) && *work >= 0
+}
 
-func (g group) match(doc map[string]any) bool {
+func (g group) match(doc map[string]any, work *int) bool {
 	any, all := false, true
 	note := func(holds bool) { any, all = any || holds, all && holds }
 	for _, c := range g.conditions {
-		note(c.match(doc))
+		note(c.match(doc, work))
 	}
 	for _, sub := range g.groups {
-		note(sub.match(doc))
+		note(sub.match(doc, work))
 	}
 	switch g.logic {
 	case "or":
@@ -202,22 +205,39 @@ func (g group) match(doc map[string]any) bool {
 	return all
 }
 
-func (c condition) match(doc map[string]any) bool {
-	return c.op.holds(c, values(nil, doc, c.path))
+const workOfValue = 8 // of one value that is looked at, whatever it is
+
+func (c condition) match(doc map[string]any, work *int) bool {
+	have := values(nil, doc, c.path, work)
+	cost := 0
+	for _, v := range have {
+		cost += workOfValue
+		switch v := v.(type) {
+		case string:
+			cost += len(v)
+		case json.Number:
+			cost += len(v)
+		}
+	}
+	*work -= cost * max(1, len(c.list))
+	return *work >= 0 && c.op.holds(c, have)
 }
 
 // values are what a path leads to, through lists to each of their elements.
-func values(out []any, at any, path []string) []any {
+func values(out []any, at any, path []string, work *int) []any {
+	if *work -= workOfValue; *work < 0 {
+		return out
+	}
 	switch v := at.(type) {
 	case []any:
 		for _, e := range v {
-			out = values(out, e, path)
+			out = values(out, e, path, work)
 		}
 		return out
 	case map[string]any:
 		if len(path) > 0 {
 			if next, ok := v[path[0]]; ok {
-				return values(out, next, path[1:])
+				return values(out, next, path[1:], work)
 			}
 			return out
 		}

@@ -26,6 +26,37 @@ func members(t testing.TB, text string) map[string]any {
 	return m
 }
 
+func matches(f *Filter, m map[string]any) bool {
+	work := 1 << 20
+	return f.Match(m, &work)
+}
+
+func TestNothingPassesWhenTheWorkIsUsedUp(t *testing.T) {
+	m := members(t, doc)
+	for _, text := range []string{
+		`{"conditions":[{"field":"skills.tags","op":"noneOf","value":["a","b"]},{"field":"skills.tags","op":"noneOf","value":["c"]}]}`,
+		`{"logic":"not","conditions":[{"field":"skills.tags","op":"eq","value":"a"}]}`,
+		`{"logic":"or","conditions":[{"field":"active","op":"eq","value":true},{"field":"skills.tags","op":"eq","value":"a"}]}`,
+	} {
+		f, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const much = 1 << 20
+		left := much
+		if !f.Match(m, &left) || left == much {
+			t.Fatalf("%s: does not pass, or has cost nothing", text)
+		}
+		enough := much - left
+		for work := range enough + 1 {
+			left := work
+			if got := f.Match(m, &left); got != (work == enough) {
+				t.Errorf("%s: %v with work of %d, %d is enough", text, got, work, enough)
+			}
+		}
+	}
+}
+
 func TestConditions(t *testing.T) {
 	m := members(t, doc)
 	for condition, want := range map[string]bool{
@@ -66,7 +97,7 @@ func TestConditions(t *testing.T) {
 		f, err := Parse([]byte(`{"conditions":[{"field":` + condition + `}]}`))
 		if err != nil {
 			t.Errorf("%s: %v", condition, err)
-		} else if got := f.Match(m); got != want {
+		} else if got := matches(f, m); got != want {
 			t.Errorf("%s: %v", condition, got)
 		}
 	}
@@ -85,7 +116,7 @@ func TestLogic(t *testing.T) {
 		`{"logic":"or","conditions":[` + no + `],"groups":[{"logic":"not","groups":[{"conditions":[` + no + `]}]}]}`: true,
 	} {
 		f, err := Parse([]byte(text))
-		if err != nil || f.Match(m) != want {
+		if err != nil || matches(f, m) != want {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -133,7 +164,7 @@ func FuzzParse(f *testing.F) {
 	m := members(f, doc)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if x, err := Parse(b); err == nil {
-			x.Match(m)
+			matches(x, m)
 		} else if frame.CodeOf(err) != frame.ReqInvalid {
 			t.Errorf("%v", err)
 		}

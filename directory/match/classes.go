@@ -5,16 +5,18 @@ import (
 	"strings"
 
 	"agentgw/directory"
-	"agentgw/directory/taxonomy"
 )
 
-// fitOfClass is how well a capability's classes fit one that is asked for: 1 for the class itself or one below it, half for each level
-// that the capability's class is above it, 0 for one beside it.
-func fitOfClass(classes []string, asked string) float64 {
+// askedClass is a class that a request asks for, and those above it.
+type askedClass []string
+
+// fit is how well a capability's classes fit one that is asked for: 1 for the class itself or one below it, half for each level that the
+// capability's class is above it, 0 for one beside it.
+func (asked askedClass) fit(classes []string) float64 {
 	worth := 1.
-	for up, class := range taxonomy.Ancestors(asked) {
+	for up, class := range asked {
 		for _, c := range classes {
-			if c == class || up == 0 && strings.HasPrefix(c, class+"/") {
+			if c == class || up == 0 && len(c) > len(class) && c[len(class)] == '/' && strings.HasPrefix(c, class) {
 				return worth
 			}
 		}
@@ -25,12 +27,12 @@ func fitOfClass(classes []string, asked string) float64 {
 
 // fitOfClasses is the mean over the classes that a request asks for, 0 to 1.
 func (p *Prepared) fitOfClasses(c *directory.Capability) float64 {
-	if len(p.classes) == 0 {
+	if len(p.classes) == 0 || len(c.Classes) == 0 {
 		return 0
 	}
 	sum := 0.
-	for _, asked := range p.classes {
-		sum += fitOfClass(c.Classes, asked)
+	for _, asked := range p.asked {
+		sum += asked.fit(c.Classes)
 	}
 	return sum / float64(len(p.classes))
 }
@@ -42,8 +44,8 @@ func (r *ranking) findClasses() {
 	}
 	r.filed = map[int]float64{}
 	for i, p := range r.parts {
-		for _, asked := range r.classes {
-			for _, class := range taxonomy.Ancestors(asked) {
+		for _, asked := range r.asked {
+			for _, class := range asked {
 				for _, id := range p.under[class] {
 					if at := r.first[i] + int(id); r.filed[at] == 0 && !p.isDead(id) {
 						if fit := r.fitOfClasses(&p.docs[id].cap); fit > 0 {
@@ -75,9 +77,9 @@ func (r *ranking) blendClasses() {
 
 // evidenceOfClasses says which class of a capability fits which that was asked for.
 func (p *Prepared) evidenceOfClasses(c *directory.Capability) (out []string) {
-	for _, asked := range p.classes {
-		if fit := fitOfClass(c.Classes, asked); fit > 0 {
-			out = append(out, fmt.Sprintf("class %s (%.3g)", asked, fit))
+	for _, asked := range p.asked {
+		if fit := asked.fit(c.Classes); fit > 0 {
+			out = append(out, fmt.Sprintf("class %s (%.3g)", asked[0], fit))
 		}
 	}
 	return out

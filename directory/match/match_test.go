@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"agentgw/directory"
@@ -504,4 +505,87 @@ func FuzzResolve(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A word that nobody knows is looked for in a capability's own text, and every capability that is passed by is judged: reading each text
+// anew took ten times the rest of a request.
+func TestTypingErrorsAreFoundInTheIndex(t *testing.T) {
+	caps := thousands(2000)
+	for i, word := range []string{"zorbfluxan", "qwintarbel", "xandrivok", "klimborun"} {
+		for at := i; at < len(caps); at += 4 {
+			caps[at].Description += strings.Repeat(" "+word, 1+at%3)
+		}
+	}
+	x := index(caps)
+	text := caps[0].Description + " zorbfluxen qwintarbol xandrivek klimborxun"
+	q := Prepare(Query{Text: text, Limit: len(caps), PerAIC: 1})
+	if len(q.unknown) != maxTypos {
+		t.Fatalf("%d unknown words, not %d: the test needs others", len(q.unknown), maxTypos)
+	}
+	for _, c := range x.ResolvePrepared(q) {
+		s := SkillText{Name: c.Name, Description: c.Description, Tags: c.Tags, In: c.In, Out: c.Out}
+		if want := q.ScoreText(s); c.Confidence != want {
+			t.Fatalf("%s: %d in the index, %d by its text alone", c.CapID, c.Confidence, want)
+		}
+	}
+	far := Prepare(Query{Text: text, MinScore: fullMyriad})
+	if n := testing.AllocsPerRun(5, func() { x.ResolvePrepared(far) }); n > 5000 {
+		t.Errorf("%v allocations to judge what is not near enough", n)
+	}
+}
+
+// A request may ask for many classes, of paths as deep as it likes: what a capability is worth for them is told without making each path anew.
+func TestManyDeepClassesAreCheap(t *testing.T) {
+	caps := thousands(1000)
+	for i := range caps {
+		caps[i].Classes = []string{"health/pharmacy"}
+	}
+	x := index(caps)
+	q := Query{Classes: []string{"health"}, Limit: 5}
+	for i := range 63 {
+		q.Classes = append(q.Classes, fmt.Sprint(i, strings.Repeat("/a", 250)))
+	}
+	if n := testing.AllocsPerRun(3, func() { x.Resolve(q) }); n > 5000 {
+		t.Errorf("%v allocations for %d classes and %d capabilities", n, len(q.Classes), len(caps))
+	}
+}
+
+// A request may name many media types; they are read once, not for each capability.
+func TestManyMediaTypesAreCheap(t *testing.T) {
+	caps := thousands(1000)
+	for i := range caps {
+		caps[i].In = []string{"Text/Plain;charset=utf-8", "image/png"}
+	}
+	x := index(caps)
+	q := Query{Text: caps[0].Description, Limit: 5}
+	for i := range 64 {
+		q.In = append(q.In, fmt.Sprint("Application/X-", i, ";q=1"))
+	}
+	if n := testing.AllocsPerRun(3, func() { x.Resolve(q) }); n > 20_000 {
+		t.Errorf("%v allocations for %d media types and %d capabilities", n, len(q.In), len(caps))
+	}
+}
+
+// The first typing errors after a large change come at once: one of them makes the table of trigrams, the others wait for it.
+func TestTheTableOfTrigramsIsMadeOnce(t *testing.T) {
+	s := newSegment()
+	for i := range 20_000 {
+		s.terms[fmt.Sprint("term", i)] = nil
+	}
+	var made [8]*grams
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for i := range made {
+		all.Go(func() {
+			<-start
+			made[i] = s.gramsOf()
+		})
+	}
+	close(start)
+	all.Wait()
+	for _, g := range made {
+		if g != made[0] {
+			t.Fatal("it was made more than once")
+		}
+	}
 }

@@ -79,7 +79,9 @@ type Prepared struct {
 	Query
 	tags       []string
 	classes    []string // paths
-	total      float64  // background idf of the terms
+	asked      []askedClass
+	in, out    []mediaType
+	total      float64 // background idf of the terms
 	pairFactor float64
 	idents     []string
 	unknown    []queryTerm // words that may be typing errors
@@ -109,7 +111,7 @@ func Prepare(q Query) *Prepared { return prepare(q, table.Builtin) }
 func prepare(q Query, tokens *table.Table) *Prepared {
 	q.Text = strings.TrimSpace(firstChars(q.Text, MaxQueryChars))
 	list := queryTerms(q.Text)
-	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(tokens, list)}
+	p := &Prepared{Query: q, tags: normaliseTags(q.Tags), step: readStep(tokens, list), in: readMedias(q.In), out: readMedias(q.Out)}
 	if q.Without&Steps == 0 {
 		for _, s := range steps(q.Text) {
 			p.steps = append(p.steps, readStep(tokens, s.terms))
@@ -123,6 +125,9 @@ func prepare(q Query, tokens *table.Table) *Prepared {
 		p.classes = append(p.classes, taxonomy.Path(c))
 	}
 	p.classes = distinct(p.classes)
+	for _, c := range p.classes {
+		p.asked = append(p.asked, taxonomy.Ancestors(c))
+	}
 	p.idents = identifiers(q.Text)
 	for _, t := range p.terms {
 		if len(p.unknown) < maxTypos && unknownWord(tokens, t.text) {
@@ -147,9 +152,9 @@ func (p *Prepared) refusal(d *document) string {
 		}
 	}
 	switch {
-	case !meets(p.In, c.In):
+	case !meets(p.in, c.In):
 		return p.say("takes %v, and not what the asker sends", c.In)
-	case !meets(p.Out, c.Out):
+	case !meets(p.out, c.Out):
 		return p.say("gives %v, and not what the asker takes", c.Out)
 	case p.Refuse != nil:
 		return p.Refuse(c)
@@ -167,7 +172,7 @@ func (p *Prepared) say(format string, args ...any) string {
 
 // suits says whether a capability takes and gives what the asker can.
 func (p *Prepared) suits(c *directory.Capability) bool {
-	return meets(p.In, c.In) && meets(p.Out, c.Out)
+	return meets(p.in, c.In) && meets(p.out, c.Out)
 }
 
 func normaliseTags(tags []string) []string {
@@ -187,30 +192,42 @@ func hasTags(have, want []string) bool {
 	return true
 }
 
+// mediaType is a media type without parameters and case.
+type mediaType struct{ kind, sub string }
+
+func readMedia(s string) mediaType {
+	s, _, _ = strings.Cut(s, ";")
+	kind, sub, _ := strings.Cut(strings.ToLower(strings.TrimSpace(s)), "/")
+	return mediaType{kind, sub}
+}
+
+func readMedias(list []string) []mediaType {
+	out := make([]mediaType, len(list))
+	for i, s := range list {
+		out[i] = readMedia(s)
+	}
+	return out
+}
+
+var anyMedia = mediaType{"*", "*"}
+
+// fits compares two media types; `*/*` and `text/*` fit what they say, on either side.
+func (a mediaType) fits(b mediaType) bool {
+	return a == b || a == anyMedia || b == anyMedia || a.kind == b.kind && (a.sub == "*" || b.sub == "*")
+}
+
 // meets says whether two lists of media types share one; a list that is empty says nothing and fits all.
-func meets(asked, offered []string) bool {
+func meets(asked []mediaType, offered []string) bool {
 	if len(asked) == 0 || len(offered) == 0 {
 		return true
 	}
-	for _, a := range asked {
-		for _, o := range offered {
-			if mediaFits(a, o) {
+	for _, s := range offered {
+		o := readMedia(s)
+		for _, a := range asked {
+			if a.fits(o) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// mediaFits compares two media types without parameters and case; `*/*` and `text/*` fit what they say, on either side.
-func mediaFits(a, b string) bool {
-	a, _, _ = strings.Cut(a, ";")
-	b, _, _ = strings.Cut(b, ";")
-	a, b = strings.ToLower(strings.TrimSpace(a)), strings.ToLower(strings.TrimSpace(b))
-	if a == b || a == "*/*" || b == "*/*" {
-		return true
-	}
-	aType, aSub, _ := strings.Cut(a, "/")
-	bType, bSub, _ := strings.Cut(b, "/")
-	return aType == bType && (aSub == "*" || bSub == "*")
 }

@@ -76,7 +76,7 @@ type segment struct {
 
 func newSegment() *segment {
 	return &segment{terms: map[string][]posting{}, pairs: map[string][]posting{}, idents: map[string][]uint32{}, under: map[string][]uint32{},
-		byAIC: map[string][]uint32{}, byCap: map[string]uint32{}}
+		byAIC: map[string][]uint32{}, byCap: map[string]uint32{}, grams: lazyGrams{turn: make(chan struct{}, 1)}}
 }
 
 // fieldReader takes the terms of one field.

@@ -77,9 +77,15 @@ type grams struct {
 	has   map[string][]uint32
 }
 
-// gramsOf makes the table at the first typing error that meets the segment: most never do. Two readers may make it at a time.
+// gramsOf makes the table at the first typing error that meets the segment: most never do. Who comes meanwhile waits: of a large segment it
+// takes tens of MiB.
 func (s *segment) gramsOf() *grams {
-	if g := s.grams.Load(); g != nil {
+	if g := s.grams.made.Load(); g != nil {
+		return g
+	}
+	s.grams.turn <- struct{}{}
+	defer func() { <-s.grams.turn }()
+	if g := s.grams.made.Load(); g != nil {
 		return g
 	}
 	g := &grams{terms: make([]string, 0, len(s.terms)), has: map[string][]uint32{}}
@@ -94,11 +100,14 @@ func (s *segment) gramsOf() *grams {
 		}
 		g.count = append(g.count, uint16(min(len(list), 1<<16-1)))
 	}
-	s.grams.Store(g)
+	s.grams.made.Store(g)
 	return g
 }
 
-type lazyGrams = atomic.Pointer[grams]
+type lazyGrams struct {
+	turn chan struct{} // has place for the one that makes it
+	made atomic.Pointer[grams]
+}
 
 // nearTerm is a term of the directory that a word of the request may have meant, 0 to 1 how like it is.
 type nearTerm struct {

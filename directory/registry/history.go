@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"agentgw/directory"
 )
@@ -18,6 +20,8 @@ func (r *Registry) History(aic string) ([]directory.Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history of %s: %w", aic, err)
 	}
+	// By edition they are in order already, but where a program that numbered none has written in between.
+	slices.SortStableFunc(list, func(x, y directory.Entry) int { return cmp.Compare(x.Version, y.Version) })
 	if gone == nil && (len(list) == 0 || list[len(list)-1].Version < now.Version) {
 		list = append(list, now)
 	}

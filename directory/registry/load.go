@@ -68,7 +68,7 @@ func inBatches(ctx context.Context, store Store, progress Progress, take func(wo
 }
 
 func newRegistry(store Store) *Registry {
-	return &Registry{store: store, owned: map[string]chan struct{}{}, subs: map[chan struct{}]bool{}}
+	return &Registry{store: store, resolving: make(chan struct{}, 2*max(runtime.GOMAXPROCS(0), 2)), owned: map[string]chan struct{}{}, subs: map[chan struct{}]bool{}}
 }
 
 // feed hands the store's entries out in batches.

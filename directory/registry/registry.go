@@ -43,7 +43,8 @@ type Registry struct {
 	ordered atomic.Pointer[inOrder]
 	index   match.Index
 
-	unsure atomic.Bool // the store could not be read back: what is shown may be less than what it holds
+	unsure    atomic.Bool   // the store could not be read back: what is shown may be less than what it holds
+	resolving chan struct{} // one for each request that is ranked now
 
 	indexing sync.Mutex // the index's one writer; never held across I/O
 
@@ -114,8 +115,13 @@ type Request struct {
 	Filter         *filter.Filter // nil passes all
 }
 
-// maxFiltered is how many agents' specifications one request's filter reads: each is parsed anew. The best ones come first.
-const maxFiltered = 4096
+// What one request's filter may cost, together: specifications that it reads, each of them anew, their octets, and the work of judging
+// them. The best capabilities come first.
+const (
+	maxFiltered       = 4096
+	maxFilteredOctets = 4 << 20
+	maxFilterWork     = 8 << 20 // some 50 ms
+)
 
 // Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by
 // nobody here.
@@ -146,11 +152,18 @@ func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
 		return ""
 	}
 	q.Load = r.load
-	list := r.index.Resolve(q.Query)
+	list := r.ranked(q.Query)
 	for i := range list {
 		list[i].Offline = !r.Alive(list[i].AIC)
 	}
 	return list
+}
+
+// ranked waits for its turn: more requests at a time than there are processors end no sooner, and each has memory for every capability.
+func (r *Registry) ranked(q match.Query) []directory.Candidate {
+	r.resolving <- struct{}{}
+	defer func() { <-r.resolving }()
+	return r.index.Resolve(q)
 }
 
 // Refused is a capability that a request comes near to and does not get, and why.
@@ -179,15 +192,16 @@ func (r *Registry) filtered(f *filter.Filter) func(*directory.Capability) bool {
 	if f == nil {
 		return func(*directory.Capability) bool { return true }
 	}
-	left := maxFiltered
+	left, octets, work := maxFiltered, maxFilteredOctets, maxFilterWork
 	return func(c *directory.Capability) bool {
-		if left--; left < 0 {
+		if left--; left < 0 || octets < 0 || work < 0 {
 			return false
 		}
 		e, err := r.store.Get(c.AIC)
 		if err != nil { // it went at this moment
 			return false
 		}
+		octets -= len(e.ACS)
 		doc, err := acs.Parse(e.ACS)
 		if err != nil { // the directory wrote it
 			return false
@@ -199,7 +213,7 @@ func (r *Registry) filtered(f *filter.Filter) func(*directory.Capability) bool {
 				return !ok || m["id"] != c.SkillID
 			})
 		}
-		return f.Match(members)
+		return f.Match(members, &work)
 	}
 }
 

@@ -1,18 +1,21 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"agentgw/directory"
 	"agentgw/directory/acs"
 	"agentgw/directory/aic"
+	"agentgw/directory/filter"
 	"agentgw/directory/match"
 	"agentgw/directory/store"
 	"agentgw/directory/store/storetest"
@@ -513,5 +516,114 @@ func TestASearchContinuesWhereItEnded(t *testing.T) {
 	}
 	if len(want) < 10 || !slices.Equal(got, want) {
 		t.Errorf("in pages %v, at once %v", got, want)
+	}
+}
+
+// filteredOf is how many of n agents, each with an extension member, a filter lets through.
+func filteredOf(t *testing.T, n int, member, expression string) int {
+	t.Helper()
+	var m store.Memory
+	r, _ := open(t, &m)
+	for i := range n {
+		e := storetest.Entry(i+1, "kite", "described")
+		e.ACS = append(bytes.TrimSuffix(e.ACS, []byte("}")), `,"x-notes":`+member+"}"...)
+		if _, err := r.Register(t.Context(), e, nil, nil, now); err != nil {
+			t.Fatal(err)
+		}
+		r.SetAlive(e.AIC, true, now)
+	}
+	f, err := filter.Parse([]byte(expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := ask("kite")
+	q.Filter, q.Limit = f, n
+	return len(found(r, q))
+}
+
+func TestAFilterReadsSoManyOctetsOfARequest(t *testing.T) {
+	const size = 60 << 10
+	all := `{"conditions":[{"field":"active","op":"eq","value":true}]}`
+	if got, most := filteredOf(t, 80, `"`+strings.Repeat("n", size)+`"`, all), maxFilteredOctets/size; got > most || got < most/2 {
+		t.Errorf("%d agents of %d octets each were read, at most %d are", got, size, most)
+	}
+}
+
+func TestAFilterComparesSoMuchOfARequest(t *testing.T) {
+	list := "[" + strings.TrimSuffix(strings.Repeat(`"none",`, 5000), ",") + "]"
+	condition := `{"field":"x-notes","op":"noneOf","value":[` + strings.TrimSuffix(strings.Repeat(`"a",`, 64), ",") + `]},`
+	dear := `{"conditions":[` + strings.TrimSuffix(strings.Repeat(condition, 23), ",") + `]}`
+	if got := filteredOf(t, 2, list, dear); got != 0 {
+		t.Errorf("%d agents passed a filter that compares millions of values for each", got)
+	}
+	if got := filteredOf(t, 2, `["some","none"]`, dear); got != 2 {
+		t.Errorf("%d of 2 agents passed a filter that compares a few thousand values for each", got)
+	}
+}
+
+// A program of before there were editions may have written to the database in between: it numbers none, and what follows it begins at the
+// first again.
+func TestHistoryIsInTheOrderOfVersions(t *testing.T) {
+	var m store.Memory
+	r, s := open(t, &m)
+	e := register(t, r, 1, "first")
+	change := func(r *Registry, name string) {
+		t.Helper()
+		e.ACS = storetest.Entry(1, name, "described").ACS
+		var err error
+		if e, err = r.Update(t.Context(), e, nil, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		change(r, fmt.Sprint("name ", i))
+	}
+	e.Version++
+	e.Edition, e.Taxonomy = directory.Edition{}, ""
+	if err := s.Put(t.Context(), e, e.Version-1); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(r, "last")
+	list, err := r.History(e.AIC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var versions []uint64
+	for _, e := range list {
+		versions = append(versions, e.Version)
+	}
+	if !slices.IsSorted(versions) || versions[len(versions)-1] != e.Version || len(versions) < 3 {
+		t.Errorf("versions %d", versions)
+	}
+}
+
+// More requests at a time than there are processors answer nothing sooner, and each has memory for every capability.
+func TestRequestsAtATimeAreBounded(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	register(t, r, 1, "kite")
+	var running, most atomic.Int64
+	q := ask("kite")
+	q.Refuse = func(*directory.Capability) string {
+		most.Store(max(most.Load(), running.Add(1)))
+		time.Sleep(5 * time.Millisecond)
+		running.Add(-1)
+		return ""
+	}
+	var all sync.WaitGroup
+	for range 8 * cap(r.resolving) {
+		all.Go(func() {
+			if got := found(r, q); len(got) != 1 {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+	all.Wait()
+	if n := int(most.Load()); n > cap(r.resolving) {
+		t.Errorf("%d at a time, %d are to be", n, cap(r.resolving))
 	}
 }

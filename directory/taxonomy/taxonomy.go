@@ -24,6 +24,9 @@ const tagPrefix = "oasf:"
 // MaxPath bounds the path of a class, in octets.
 const MaxPath = 128
 
+// MaxDepth bounds its levels; this version has three.
+const MaxDepth = 8
+
 //go:embed data/oasf.tsv
 var file string
 
@@ -86,17 +89,18 @@ func Path(idOrPath string) string {
 	return strings.ToLower(strings.Trim(idOrPath, "/ "))
 }
 
-// Ancestors are a path and those above it, itself first.
+// Ancestors are a path and those above it, itself first, at most [MaxDepth].
 func Ancestors(path string) []string {
 	out := []string{path}
-	for {
+	for len(out) < MaxDepth {
 		i := strings.LastIndexByte(path, '/')
 		if i <= 0 {
-			return out
+			break
 		}
 		path = path[:i]
 		out = append(out, path)
 	}
+	return out
 }
 
 // OfTags are the classes among the tags of a skill, in order and without repeats: `oasf:` and an id or a path, or the path of a class
@@ -106,7 +110,7 @@ func OfTags(tags []string) []string {
 	for _, t := range tags {
 		t = strings.TrimSpace(t)
 		if rest, ok := strings.CutPrefix(strings.ToLower(t), tagPrefix); ok {
-			if p := Path(rest); p != "" && len(p) <= MaxPath {
+			if p := Path(rest); p != "" && len(p) <= MaxPath && strings.Count(p, "/") < MaxDepth {
 				out = append(out, p)
 			}
 		} else if c := byPath[strings.ToLower(t)]; c != nil {

@@ -2,6 +2,7 @@ package taxonomy
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -51,5 +52,15 @@ func TestClassesOfTags(t *testing.T) {
 	want := []string{"ai_ml_engineering", "language_processing/language_generation/summarization", "newer/class"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestPathsAreNotEndless(t *testing.T) {
+	deep := strings.TrimSuffix(strings.Repeat("a/", 60), "/")
+	if got := OfTags([]string{"oasf:" + deep, "oasf:b/c"}); !slices.Equal(got, []string{"b/c"}) {
+		t.Errorf("%q", got)
+	}
+	if got := Ancestors(deep); len(got) != MaxDepth || got[0] != deep {
+		t.Errorf("%d above %q", len(got), got[0])
 	}
 }

@@ -80,6 +80,16 @@ func TestLogger(t *testing.T) {
 	}
 }
 
+// Names and reasons are others' words: none of them may write over what a terminal shows, or turn it round.
+func TestPeoplesTextHasNoControls(t *testing.T) {
+	var b bytes.Buffer
+	o := Output{format: "text"}
+	err := o.Print(&b, nil, func(w io.Writer) { io.WriteString(w, "a\tb é 医\n\x1b[2J\r\u009b1m\u202egpj.\u2066\n") })
+	if want := "a\tb é 医\n\\u001b[2J\\u000d\\u009b1m\\u202egpj.\\u2066\n"; err != nil || b.String() != want {
+		t.Errorf("%q, not %q: %v", b.String(), want, err)
+	}
+}
+
 func TestReadSecret(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	os.WriteFile(file, []byte(" s3cret\n"), 0o600)

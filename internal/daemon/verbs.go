@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -26,10 +28,27 @@ func (o *Output) Print(w io.Writer, v any, text func(io.Writer)) error {
 	case "json":
 		return json.NewEncoder(w).Encode(v)
 	case "text":
-		text(w)
-		return nil
+		var b bytes.Buffer
+		text(&b)
+		_, err := io.WriteString(w, plain(b.String()))
+		return err
 	}
 	return Usagef("output %q: use text or json", o.format)
+}
+
+// plain writes out the characters with which a text could change what a terminal has shown, or the order of it: names, paths and reasons
+// are the words of agents and peers.
+func plain(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		turns := r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
+		if turns || unicode.IsControl(r) && r != '\n' && r != '\t' {
+			fmt.Fprintf(&b, "\\u%04x", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 // Execute runs the root command and returns the exit code of the process. Errors go to stderr, and with -o json to stdout
@@ -51,7 +70,7 @@ func Execute(root *cobra.Command, out *Output) int {
 	if errors.As(err, &silent) {
 		return code
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), plain(err.Error()))
 	if out.JSON() {
 		c := frame.CodeOf(err)
 		json.NewEncoder(os.Stdout).Encode(map[string]any{"error": map[string]any{

@@ -224,3 +224,28 @@ func TestFurtherIssuerDoesNotHoldUpTheTrustedOne(t *testing.T) {
 		t.Error("both are believed")
 	}
 }
+
+// A bundle that is refused has displaced nobody.
+func TestRefusedSiblingDrivesNobodyOut(t *testing.T) {
+	home, second := identitytest.New(t, "home.example", "A1"), identitytest.New(t, "home.example", "A2")
+	home.Names(t, second)
+	peers := []*identitytest.Domain{identitytest.New(t, "a.example", "V1"), identitytest.New(t, "b.example", "V2"), identitytest.New(t, "c.example", "V3")}
+	trust := home.Trust(t, peers[1])
+	for _, d := range []*identitytest.Domain{peers[0], peers[2]} {
+		if _, err := trust.Introduce(d.Raw, "hub.example", anyExample); err != nil {
+			t.Fatal(err)
+		}
+	}
+	greedy := *second.Bundle
+	for _, d := range peers {
+		greedy.Prefixes = append(greedy.Prefixes[:len(greedy.Prefixes):len(greedy.Prefixes)], d.Bundle.Prefixes[0])
+	}
+	if _, err := trust.Vouch(second.SignBundle(t, &greedy)); frame.CodeOf(err) != frame.TrustDenied {
+		t.Errorf("it claims a configured domain's prefix: %v", err)
+	}
+	for _, d := range peers {
+		if trust.Domain(d.Name) == nil {
+			t.Errorf("%s was driven out", d.Name)
+		}
+	}
+}

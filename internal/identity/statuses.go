@@ -42,6 +42,7 @@ type Standing struct {
 type StatusChange struct {
 	Domain, Issuer string
 	New            bool       // a newer list counts now
+	Old            bool       // it is no newer than the one held
 	Changed        []Standing // agents whose state is another one than before
 }
 
@@ -76,7 +77,7 @@ func (s *Statuses) Apply(raw []byte) (StatusChange, error) {
 	if held == nil {
 		held = &issuerStatus{domain: l.Domain, bad: map[string]StatusEntry{}}
 	}
-	if l.Seq <= held.seq {
+	if out.Old = l.Seq <= held.seq; out.Old {
 		return out, nil
 	}
 	var next map[string]StatusEntry

@@ -239,21 +239,19 @@ func succeeds(held, next *Accepted) error {
 // the second who speaks, and a bundle proves neither by naming it. Bundles of source weaker may be displaced: what the operator
 // configures outranks what a peer introduced.
 func (t *Trust) disjoint(a *Accepted, weaker Source) error {
+	var displaced []string // domains, once nothing refuses a
 	for _, b := range t.All() {
-		if a.replaces(b) {
-			continue
-		}
 		shared := a.sharedWith(b)
-		if shared == "" {
+		if a.replaces(b) || shared == "" {
 			continue
 		}
-		switch lead := t.Domain(b.Domain); {
-		case lead == nil: // it was dropped just now
-		case weaker != 0 && lead.Source == weaker && b.Domain != a.Domain:
-			t.drop(b.Domain)
-		default:
+		if lead := t.Domain(b.Domain); weaker == 0 || lead.Source != weaker || b.Domain == a.Domain {
 			return frame.Errorf(frame.TrustDenied, "bundle of %s (issuer %s) claims the %s, which is that of %s (issuer %s)", a.Domain, a.Issuer, shared, b.Domain, b.Issuer)
 		}
+		displaced = append(displaced, b.Domain)
+	}
+	for _, domain := range displaced {
+		t.drop(domain)
 	}
 	return nil
 }

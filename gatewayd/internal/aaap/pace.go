@@ -43,12 +43,13 @@ func allow(l *rate.Limiter, now time.Time, what string) error {
 	return frame.Errorf(frame.RateLimited, "this gateway %s too often: %d times at once and once in %v are allowed, try again in %v", what, l.Burst(), every, max(wait.Round(time.Second), time.Second))
 }
 
-// paceOf is the pace of a gateway, which the handshake has verified. Gateways that have left the domain are forgotten, so that there are never
+// paceOf is the pace of a gateway or another AMC, which the handshake has verified. Gateways that have left the domain are forgotten, so that there are never
 // many more than the bundle names.
 func (s *Server) paceOf(gateway string) *pace {
+	place := s.placeOf(gateway)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.paces[gateway]
+	p := s.paces[place]
 	if p != nil {
 		return p
 	}
@@ -60,6 +61,6 @@ func (s *Server) paceOf(gateway string) *pace {
 		}
 	}
 	p = newPace()
-	s.paces[gateway] = p
+	s.paces[place] = p
 	return p
 }

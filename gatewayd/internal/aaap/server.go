@@ -155,11 +155,15 @@ func (s *Server) Review() {
 }
 
 func (s *Server) newMember(id string, c *endpoint.Conn) *member {
-	l := &member{aic: id, place: id, sibling: s.isSibling(id), conn: c, out: make(chan frame.Message, outQueue)}
-	if b := s.cfg.Trust.Of(id); b != nil && l.sibling {
-		l.place = b.Issuer
+	return &member{aic: id, place: s.placeOf(id), sibling: s.isSibling(id), conn: c, out: make(chan frame.Message, outQueue)}
+}
+
+// placeOf is what a peer counts as: a gateway as itself, another AMC as one whatever AICs it gives itself.
+func (s *Server) placeOf(id string) string {
+	if b := s.cfg.Trust.Of(id); b != nil && b.Source != identity.Own {
+		return b.Issuer
 	}
-	return l
+	return id
 }
 
 func (s *Server) control(ctx context.Context, c *endpoint.Conn, st *endpoint.Stream, gateway string) {

@@ -61,6 +61,9 @@ func TestAnotherAMCTakesNoPlaceOfGateways(t *testing.T) {
 	if n := len(s.links); n != 1 {
 		t.Errorf("the other AMC has %d places", n)
 	}
+	if one, other := s.paceOf(string(second.AIC(t))), s.paceOf(string(second.AIC(t))); one != other {
+		t.Error("the other AMC may connect anew as often as it has AICs")
+	}
 	for range maxGateways {
 		if !s.enter(s.newMember(string(first.AIC(t)), conn)) {
 			t.Fatal("a gateway finds no place")

@@ -67,8 +67,12 @@ func agentRow(l registry.Listing) admin.AgentRow {
 	return row
 }
 
-// exportPage is fewer than a list's: whole specifications are up to 64 KiB each.
-const exportPage = 100
+// A page of an export is smaller than one of a list: an entry has up to 64 KiB of specification and as much of an Agent Card, and what of it
+// JSON escapes is six times that on the socket.
+const (
+	exportPage   = 100
+	exportOctets = 4 << 20
+)
 
 // ExportAgents implements admin.Gateway.
 func (a *app) ExportAgents(r admin.AgentsRequest) (*admin.ExportPage, error) {
@@ -78,7 +82,12 @@ func (a *app) ExportAgents(r admin.AgentsRequest) (*admin.ExportPage, error) {
 		return nil, err
 	}
 	out := &admin.ExportPage{Entries: []admin.ExportedEntry{}, Next: next}
-	for _, l := range list {
+	octets := 0
+	for i, l := range list {
+		if octets += len(l.ACS) + len(l.Card); i > 0 && octets > exportOctets {
+			out.Next = list[i-1].AIC
+			break
+		}
 		out.Entries = append(out.Entries, a.exported(l))
 	}
 	return out, nil

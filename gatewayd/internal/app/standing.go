@@ -64,6 +64,9 @@ func (a *app) takeStatus(ctx context.Context, lists [][]byte) {
 			a.log.Error("status list of the own domain", "err", err)
 			return
 		}
+		if change.Old {
+			continue
+		}
 		a.announce(&arp.Status{List: raw}, change.Issuer)
 		a.standing(ctx, change.Changed)
 		if change.New && a.remote != nil {

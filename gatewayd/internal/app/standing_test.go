@@ -365,3 +365,43 @@ func mustHearRevoke(t *testing.T, s *endpoint.Stream, kind uint8, value any) {
 		return
 	}
 }
+
+// A list that says nothing new goes to nobody: another AMC of the domain, which says it again and again, would have every agent told each time.
+func TestAListThatIsHeldIsNotToldAgain(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	done, cert := g.mustEnrol()
+	s, err := g.attach(cert, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := g.app.trust.Own()
+	mark := func(what string) (lists int) {
+		t.Helper()
+		g.app.agents.Announce(&arp.Bundle{Bundle: []byte(what)})
+		for {
+			typ, payload, err := s.ReadFrame(5 * time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b arp.Bundle
+			switch {
+			case typ == frame.StatusFrame:
+				lists++
+			case typ == frame.BundleFrame && frame.Unmarshal(payload, &b) == nil && string(b.Bundle) == what:
+				return lists
+			}
+		}
+	}
+	mark("before")
+	held := g.app.statuses.Raw(own.Issuer)
+	if len(held) == 0 {
+		t.Fatal("no list is held")
+	}
+	for range 3 {
+		g.app.takeStatus(t.Context(), held)
+	}
+	if n := mark("after"); n != 0 {
+		t.Errorf("the agent was told of a list that it has %d times", n)
+	}
+}

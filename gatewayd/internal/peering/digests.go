@@ -19,6 +19,7 @@ import (
 	"agentgw/directory/match"
 	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
+	"agentgw/directory/taxonomy"
 	"agentgw/gatewayd/internal/relay"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -300,7 +301,10 @@ func (p *Peering) SetOwn(ctx context.Context, offers iter.Seq[registry.Offer], t
 		caps = slices.Values(slices.Collect(caps)) // read once for all levels
 	}
 	var groups []wire.Group
-	o := digest.Options{Key: p.cfg.Trust.Own().SketchKeys[0], MaxHops: maxHops, Weight: match.Background, Embedder: match.DigestEmbedder(), MaxLabels: maxLabels}
+	o := digest.Options{
+		Key: p.cfg.Trust.Own().SketchKeys[0], MaxHops: maxHops, Weight: match.Background, Embedder: match.DigestEmbedder(), Known: knownClass,
+		MaxLabels: maxLabels,
+	}
 	for _, o.Level = range p.levels() {
 		if public > maxDescribed {
 			o.Terms = terms(atLeast[o.Level])
@@ -323,6 +327,12 @@ func (p *Peering) SetOwn(ctx context.Context, offers iter.Seq[registry.Offer], t
 	if err := p.node.SetOwn(ctx, groups); err != nil && ctx.Err() == nil {
 		p.log.Error("publish digest", "err", err)
 	}
+}
+
+// knownClass says whether a path is of the taxonomy of this program: an agent may name any as one of a newer taxonomy.
+func knownClass(path string) bool {
+	_, ok := taxonomy.Find(path)
+	return ok
 }
 
 // maxLabels bounds the class items of this gateway at all levels together: what neighbours would refuse is not said.
