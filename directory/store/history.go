@@ -28,3 +28,12 @@ func outdate(aic string, edition uint64, record []byte) []mutation {
 	}
 	return list
 }
+
+// end keeps the stored record of an entry that ends, with the few editions before it, and forgets the others.
+func end(aic string, edition uint64, record []byte) []mutation {
+	list := outdate(aic, edition, record)
+	for old := uint64(keepEnded); old < keepEditions && old <= edition; old++ {
+		list = append(list, mutation{oldKey(aic, edition-old), nil})
+	}
+	return list
+}

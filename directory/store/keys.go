@@ -43,9 +43,12 @@ const MetaRecovering = "recovering"
 // keepChanges is how many changes are kept; older ones go as new ones come.
 const keepChanges = 10_000
 
-// keepEditions is how many earlier editions of one entry are kept, at most [directory.MaxEntry] octets each; they outlive the entry, so
-// that one can see what an agent said that has ended.
-const keepEditions = 16
+// keepEditions is how many earlier editions of one entry are kept, at most [directory.MaxEntry] octets each. The last keepEnded outlive the
+// entry, so that one can see what an agent said that has ended.
+const (
+	keepEditions = 16
+	keepEnded    = 4
+)
 
 func oldKey(aic string, edition uint64) string { return prefixOld + aic + "/" + be64(edition) }
 

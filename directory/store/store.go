@@ -247,7 +247,7 @@ func (s *Store) PutWith(ctx context.Context, e directory.Entry, expected uint64,
 	})
 }
 
-// Tombstone ends an entry whose stored version is expected: the entry and its indexes go, the tombstone and the editions stay.
+// Tombstone ends an entry whose stored version is expected: the entry and its indexes go, the tombstone and the last editions stay.
 func (s *Store) Tombstone(ctx context.Context, t directory.Tombstone, expected uint64) error {
 	value, err := directory.EncodeTombstone(t)
 	if err != nil {
@@ -262,7 +262,7 @@ func (s *Store) Tombstone(ctx context.Context, t directory.Tombstone, expected u
 			return nil, err
 		}
 		list := append(move(t.AIC, was.ExpiresAt, time.Time{}), mutation{prefixEntry + t.AIC, nil}, mutation{prefixTomb + t.AIC, value})
-		list = append(list, outdate(t.AIC, was.Edition, record)...)
+		list = append(list, end(t.AIC, was.Edition, record)...)
 		return appendChange(r, list, Change{AIC: t.AIC, State: uint8(t.State), Version: t.Version, AtMS: t.At.UnixMilli()})
 	})
 }

@@ -145,6 +145,7 @@ func (a *app) publish(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-a.rowsChanged: // what a peer may be told now, it is told now
 		case <-time.After(rest):
 		}
 	}
