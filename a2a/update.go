@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"agentgw/a2a/session"
@@ -92,35 +93,42 @@ func (s *Session) answered(code frame.Code) {
 
 // checkUpdate runs the checks of INIT on the SAT of the initiator's update, and uses its offer up.
 func (s *Session) checkUpdate(e session.CheckUpdate) {
-	grant, err := s.agent.admitUpdate(s, e.SAT)
+	done, err := s.agent.admitUpdate(s, e)
 	if err != nil {
 		s.agent.log.Warn("session_update_refused", "sid", s.sid, "peer", s.peer, "err", err)
 		s.step(session.RefuseUpdate{Seq: e.Seq, Code: session.RejectCode(frame.CodeOf(err), s.agent.isHome(s.peer))})
 		return
 	}
-	s.step(session.AdmitUpdate{Seq: e.Seq, Grant: *grant})
+	s.finishStep(done)
 }
 
-func (a *Agent) admitUpdate(s *Session, raw []byte) (*session.Grant, error) {
+// admitUpdate has the machine judge an update whose SAT has passed all checks. Only one that comes into force moves the session to another
+// token: what is refused leaves it under the one that it has.
+func (a *Agent) admitUpdate(s *Session, e session.CheckUpdate) (done stepped, err error) {
 	if err := a.mayInit(s.peer); err != nil {
-		return nil, err
+		return done, err
 	}
 	remote := session.Remote{AIC: s.peer, SPKI: s.binding().peer}
-	as := &wire.SessionInit{Sid: s.sid, Initiator: s.peer, Target: a.cfg.AIC, Cap: s.cap, SAT: raw} // what the SAT would have opened it with
+	as := &wire.SessionInit{Sid: s.sid, Initiator: s.peer, Target: a.cfg.AIC, Cap: s.cap, SAT: e.SAT} // what the SAT would have opened it with
 	sat, presented, err := a.checkSAT(as, remote)
 	if err != nil {
-		return nil, err
+		return done, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.stillGood(s.peer, sat.Issued); err != nil {
-		return nil, err
+		return done, err
 	}
 	if err := a.consume(sat, presented); err != nil {
-		return nil, err
+		return done, err
 	}
-	s.bound.issuer, s.bound.issued = sat.Issuer, sat.Issued
-	return session.GrantOf(sat), nil
+	s.mu.Lock()
+	done = s.apply(session.AdmitUpdate{Seq: e.Seq, Grant: *session.GrantOf(sat)}, nil)
+	s.mu.Unlock()
+	if slices.Contains(done.effects, session.Effect(session.Changed{})) {
+		s.bound.issuer, s.bound.issued = sat.Issuer, sat.Issued
+	}
+	return done, nil
 }
 
 func (s *Session) binding() binding {
