@@ -98,7 +98,7 @@ func searchAgentsCmd(o *options) *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&in.Ask.Query.Classes, "class", nil, "classes of the taxonomy (OASF), by path or id")
 	f.StringSliceVar(&in.Ask.Query.Tags, "tag", nil, "tags that a skill must have")
-	f.StringVar(&expression, "filter", "", "ADP filter expression, JSON")
+	f.StringVar(&expression, "filter", "", `ADP filter expression, such as {"conditions":[{"field":"provider.countryCode","op":"eq","value":"DE"}]}`)
 	f.Uint8Var(&in.Ask.Want, "limit", 20, "at most so many, up to 20")
 	f.StringVar(&in.After, "after", "", "continue an earlier search, as it said")
 	return cmd
