@@ -235,6 +235,7 @@ func resolveCmd(o *options) *cobra.Command {
 			if err := checkFilter(filter); err != nil {
 				return err
 			}
+			warnOfClasses(cmd.ErrOrStderr(), in.Query.Classes)
 			if explain {
 				return o.explainMatch(cmd, c, admin.MatchRequest{Ask: in, Domain: as})
 			}
