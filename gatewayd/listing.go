@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentgw/directory/filter"
+	"agentgw/directory/taxonomy"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
@@ -83,6 +84,7 @@ func searchAgentsCmd(o *options) *cobra.Command {
 			if err := checkFilter(expression); err != nil {
 				return err
 			}
+			warnOfClasses(cmd.ErrOrStderr(), in.Ask.Query.Classes)
 			c, err := o.client()
 			if err != nil {
 				return err
@@ -98,7 +100,7 @@ func searchAgentsCmd(o *options) *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&in.Ask.Query.Classes, "class", nil, "classes of the taxonomy (OASF), by path or id")
 	f.StringSliceVar(&in.Ask.Query.Tags, "tag", nil, "tags that a skill must have")
-	f.StringVar(&expression, "filter", "", "ADP filter expression, JSON")
+	f.StringVar(&expression, "filter", "", `ADP filter expression, such as {"conditions":[{"field":"provider.countryCode","op":"eq","value":"DE"}]}`)
 	f.Uint8Var(&in.Ask.Want, "limit", 20, "at most so many, up to 20")
 	f.StringVar(&in.After, "after", "", "continue an earlier search, as it said")
 	return cmd
@@ -113,6 +115,15 @@ func checkFilter(expression string) error {
 		return daemon.Usagef("--filter: %w", err)
 	}
 	return nil
+}
+
+// warnOfClasses tells of classes that nothing is filed under, unless by somebody with a newer taxonomy.
+func warnOfClasses(w io.Writer, classes []string) {
+	for _, c := range classes {
+		if _, ok := taxonomy.Find(c); !ok {
+			fmt.Fprintf(w, "%s has no class %q: name one by its path or the id of a skill's\n", taxonomy.Version, c)
+		}
+	}
 }
 
 func printFound(w io.Writer, m admin.Match) {

@@ -200,9 +200,9 @@ func digestsCmd(o *options) *cobra.Command {
 				return err
 			}
 			return o.Print(cmd.OutOrStdout(), rows, func(w io.Writer) {
-				t := table(w, "DOMAIN", "NS", "LABEL", "PATH", "STALE")
+				t := table(w, "DOMAIN", "LEVEL", "NS", "LABEL", "PATH", "STALE")
 				for _, r := range rows {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\n", r.Domain, r.NS, r.Label, strings.Join(r.Path, " "), r.Stale)
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\n", r.Domain, r.Level, r.NS, r.Label, strings.Join(r.Path, " "), r.Stale)
 				}
 				t.Flush()
 			})
@@ -225,10 +225,17 @@ func resolveCmd(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			switch {
+			case explain && trace:
+				return daemon.Usagef("--explain is of this gateway's own directory, --trace of the way through others: give one of them")
+			case as != "" && !explain:
+				return daemon.Usagef("--as goes with --explain: a request goes out in this gateway's own name")
+			}
 			in.Query.Text, in.BudgetMS, in.Query.Filter = strings.Join(args, " "), uint64(budget.Milliseconds()), []byte(filter)
 			if err := checkFilter(filter); err != nil {
 				return err
 			}
+			warnOfClasses(cmd.ErrOrStderr(), in.Query.Classes)
 			if explain {
 				return o.explainMatch(cmd, c, admin.MatchRequest{Ask: in, Domain: as})
 			}
@@ -259,7 +266,7 @@ func resolveCmd(o *options) *cobra.Command {
 	f.StringSliceVar(&in.Query.Caps, "cap", nil, "exact Capability Identifiers")
 	f.StringSliceVar(&in.Query.Classes, "class", nil, "classes of the taxonomy (OASF), by path or id")
 	f.StringSliceVar(&in.Query.Tags, "tag", nil, "tags that a skill must have")
-	f.StringVar(&filter, "filter", "", "ADP filter expression, JSON")
+	f.StringVar(&filter, "filter", "", `ADP filter expression, such as {"conditions":[{"field":"provider.countryCode","op":"eq","value":"DE"}]}`)
 	f.BoolVar(&explain, "explain", false, "show how this gateway's own directory answers: candidates, evidence, and what was held back and why")
 	f.BoolVar(&trace, "trace", false, "ask one hop further each time until something is found: what each distance answers, why, and in what time")
 	f.StringVar(&as, "as", "", "with --explain: as if the request came from this domain")

@@ -65,6 +65,6 @@ func printTrace(w io.Writer, rows []traced) {
 		fmt.Fprintf(w, "%5.2f %%  %s  (%s)\n         %s\n", float64(f.Score)/100, f.Skill.Name, f.Domain, f.Capability)
 	}
 	if len(last.Results) == 0 && last.Definitive {
-		fmt.Fprintln(w, "nobody has it: everyone that might know was asked")
+		fmt.Fprintln(w, "nobody that is known of has it: all whose digests fit were asked")
 	}
 }

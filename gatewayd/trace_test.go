@@ -27,7 +27,7 @@ func TestTraceAsPeopleReadIt(t *testing.T) {
          acps://x/y
 HOPS  STATUS     TIME    WHY
 0     NOT_FOUND  0.0 ms  
-nobody has it: everyone that might know was asked
+nobody that is known of has it: all whose digests fit were asked
 `
 	if got.String() != want {
 		t.Errorf("%s", got.String())

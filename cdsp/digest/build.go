@@ -140,15 +140,19 @@ func count(into map[label]*tally, c Capability, o Options) {
 // classDepth is how deep the classes are that are told below the level full.
 const classDepth = 2
 
+// upTo is a class cut to so many steps.
+func upTo(class string, depth int) string {
+	parts := strings.SplitN(class, "/", depth+1)
+	return strings.Join(parts[:min(len(parts), depth)], "/")
+}
+
 // labels are the distinct labels of a capability that fit an item and that a level discloses.
 func labels(c Capability, o Options) []label {
 	var out []label
 	tags := c.Tags
 	for _, s := range c.Classes {
 		if o.Level < wire.LevelFull {
-			parts := strings.SplitN(s, "/", classDepth+1)
-			s = strings.Join(parts[:min(len(parts), classDepth)], "/")
-			if o.Known != nil && !o.Known(s) {
+			if s = upTo(s, classDepth); o.Known != nil && !o.Known(s) {
 				continue
 			}
 		}

@@ -188,6 +188,32 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// Below the level full a class is told to its second step, and whoever asks for one further down is right there.
+func TestRankOfClassesThatAreCut(t *testing.T) {
+	for _, level := range []wire.Level{wire.LevelFull, wire.LevelCoarse, wire.LevelClasses} {
+		o := options()
+		o.Level = level
+		groups, err := Build(slices.Values([]Capability{{Classes: []string{"language/text/summary"}, Visibility: wire.VisibleAny}, {Classes: []string{"images"}, Visibility: wire.VisibleAny}}), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var heard Origins
+		for _, g := range groups {
+			for _, it := range g.Items {
+				heard.Add(Origin{Gateway: "a", Level: level}, &it)
+			}
+		}
+		for class, want := range map[string]bool{
+			"language": true, "language/text": true, "language/text/summary": true, "language/text/other": level < wire.LevelFull,
+			"language/speech/summary": false, "images": true, "images/faces/count": false, "lang": false,
+		} {
+			if got := len(heard.Rank(Query{Classes: []string{class}}, held)) > 0; got != want {
+				t.Errorf("%s at level %v: asked %v", class, level, got)
+			}
+		}
+	}
+}
+
 func TestDistanceAndStalenessCost(t *testing.T) {
 	var o Origins
 	caps := pharmacy()

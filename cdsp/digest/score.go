@@ -16,7 +16,9 @@ type Origin struct {
 	Via      string // AIC of the neighbour to ask
 	Distance int    // domains on the way
 	Stale    bool
+	Level    wire.Level // at which the item at hand discloses
 	labels   map[label]bool
+	cut      map[string]bool // classes that stand for those below them too, which the level does not tell
 	sketch   *Sketch
 }
 
@@ -34,10 +36,13 @@ func (o *Origins) Add(at Origin, it *wire.Item) {
 	}
 	origin := o.byGW[at.Gateway]
 	if origin == nil {
-		at.labels, at.sketch = map[label]bool{}, nil
+		at.labels, at.cut, at.sketch = map[label]bool{}, map[string]bool{}, nil
 		origin = &at
 		o.byGW[at.Gateway] = origin
 		o.list = append(o.list, origin)
+	}
+	if it.NS == NSTaxonomy && at.Level < wire.LevelFull && strings.Count(it.Label, "/") == classDepth-1 {
+		origin.cut[it.Label] = true
 	}
 	if it.Label != "" {
 		name := it.Label
@@ -254,7 +259,7 @@ func (o *Origin) hasAll(q Query) bool {
 		}
 	}
 	for _, c := range q.Classes {
-		if !o.labels[label{NSTaxonomy, c}] {
+		if !o.labels[label{NSTaxonomy, c}] && !o.cut[upTo(c, classDepth)] {
 			return false
 		}
 	}

@@ -93,6 +93,16 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+func TestParseTellsWhereItIsNoJSON(t *testing.T) {
+	for s, want := range map[string]string{
+		" \n": "is empty", "\ufeff{}": "byte order mark", "{\"a\":1,\n \"ä\" 1}": "line 2, column 6:", "{\"a\":": "line 1, column 5:", "name: x": "line 1, column 2:",
+	} {
+		if _, err := Parse([]byte(s)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", s, err, want)
+		}
+	}
+}
+
 // TestValidateNamesThePath breaks one thing at a time and wants exactly that path told.
 func TestValidateNamesThePath(t *testing.T) {
 	list := func(n int, item string) string {

@@ -18,8 +18,7 @@ func decodeStrict(b []byte) (map[string]any, error) {
 	case !utf8.Valid(b):
 		return nil, errors.New("document is not UTF-8")
 	case !json.Valid(b):
-		var v any
-		return nil, fmt.Errorf("document is not JSON: %w", json.Unmarshal(b, &v))
+		return nil, notJSON(b)
 	}
 	r := &reader{b: b}
 	v, err := r.value(0)
@@ -31,6 +30,24 @@ func decodeStrict(b []byte) (map[string]any, error) {
 		return nil, errors.New("document is not a JSON object")
 	}
 	return doc, nil
+}
+
+// notJSON says why a document is none, and where.
+func notJSON(b []byte) error {
+	if len(bytes.TrimSpace(b)) == 0 {
+		return errors.New("document is empty")
+	}
+	if bytes.HasPrefix(b, []byte("\ufeff")) {
+		return errors.New("document begins with a byte order mark (U+FEFF); save it without one")
+	}
+	var v any
+	err := json.Unmarshal(b, &v)
+	var wrong *json.SyntaxError
+	if !errors.As(err, &wrong) {
+		return fmt.Errorf("document is not JSON: %w", err)
+	}
+	before := b[:max(0, min(int(wrong.Offset)-1, len(b)))]
+	return fmt.Errorf("document is not JSON: line %d, column %d: %w", bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])+1, err)
 }
 
 // reader walks a document that json.Valid has accepted: what is not looked at here is known to be well-formed. json.Decoder hands

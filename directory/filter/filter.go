@@ -64,6 +64,9 @@ type rawCondition struct {
 	Value json.RawMessage `json:"value"`
 }
 
+// form is what a filter looks like, for those who have guessed.
+const form = `a filter is like {"logic":"and","conditions":[{"field":"provider.countryCode","op":"eq","value":"DE"}],"groups":[]}`
+
 // Parse reads a filter. Errors carry [frame.ReqInvalid]; their text begins with ADP's own code and the path in the filter.
 func Parse(b []byte) (*Filter, error) {
 	if len(b) > MaxSize {
@@ -74,7 +77,14 @@ func Parse(b []byte) (*Filter, error) {
 	dec.UseNumber()
 	var raw rawGroup
 	if err := dec.Decode(&raw); err != nil {
-		return nil, invalid("", "%w", err)
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &wrong) { // without the names of Go's types
+			err = fmt.Errorf("a JSON %s does not belong at %q", wrong.Value, wrong.Field)
+			if wrong.Field == "" {
+				err = fmt.Errorf("it is a JSON %s", wrong.Value)
+			}
+		}
+		return nil, invalid("", "%w; "+form, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, invalid("", "something follows the expression")

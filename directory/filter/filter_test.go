@@ -130,7 +130,7 @@ func TestBadFiltersNameTheirPlace(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"":                     "EOF",
-		"[]":                   "cannot",
+		"[]":                   "it is a JSON array; a filter is like",
 		`{}`:                   "without conditions",
 		`{"conditions":[]} {}`: "follows",
 		`{"logic":"xor","conditions":[{"field":"name","op":"eq","value":"a"}]}`: "logic",

@@ -67,18 +67,25 @@ var byPath, bySkillID = func() (map[string]*Class, map[int]*Class) {
 // All are the classes of this version.
 func All() []Class { return slices.Clone(classes) }
 
-// Find is the class of an id or a path; false where this version has none.
+// Find is the class of an id or a path, with `oasf:` before it or without; false where this version has none.
 func Find(idOrPath string) (Class, bool) {
+	idOrPath = bare(idOrPath)
 	if id, err := strconv.Atoi(idOrPath); err == nil {
 		if c := bySkillID[id]; c != nil {
 			return *c, true
 		}
 		return Class{}, false
 	}
-	if c := byPath[strings.ToLower(strings.Trim(idOrPath, "/ "))]; c != nil {
+	if c := byPath[idOrPath]; c != nil {
 		return *c, true
 	}
 	return Class{}, false
+}
+
+// bare is a class as it is compared; it may be written as the tag of a skill names it, `oasf:` before it.
+func bare(idOrPath string) string {
+	s := strings.ToLower(strings.TrimSpace(idOrPath))
+	return strings.Trim(strings.TrimPrefix(s, tagPrefix), "/ ")
 }
 
 // Path is how a class that somebody names by id or path is compared.
@@ -86,7 +93,7 @@ func Path(idOrPath string) string {
 	if c, ok := Find(idOrPath); ok {
 		return c.Path
 	}
-	return strings.ToLower(strings.Trim(idOrPath, "/ "))
+	return bare(idOrPath)
 }
 
 // Ancestors are a path and those above it, itself first, at most [MaxDepth].

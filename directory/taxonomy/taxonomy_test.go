@@ -31,13 +31,14 @@ func TestEveryClassIsFound(t *testing.T) {
 func TestFind(t *testing.T) {
 	for in, want := range map[string]string{
 		"10302": "language_processing/language_generation/summarization", "7": "ai_ml_engineering",
+		"oasf:10302": "language_processing/language_generation/summarization", "OASF:ai_ml_engineering": "ai_ml_engineering",
 		" AI_ML_engineering/Agent_Development/ ": "ai_ml_engineering/agent_development",
 	} {
 		if c, ok := Find(in); !ok || c.Path != want {
 			t.Errorf("%q: %+v %v", in, c, ok)
 		}
 	}
-	for _, in := range []string{"", "99999999", "-1", "no/such/class", "summarization"} {
+	for _, in := range []string{"", "99999999", "-1", "oasf:", "no/such/class", "summarization"} {
 		if c, ok := Find(in); ok {
 			t.Errorf("%q is %+v", in, c)
 		}

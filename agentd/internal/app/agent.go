@@ -45,8 +45,10 @@ type agent struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	updating sync.Mutex // one update of the ACS at a time; guards version
-	version  uint64     // of the entry, after an update
+	updating   sync.Mutex // one update of the ACS at a time; guards what is below
+	version    uint64     // of the entry, after an update
+	visibility string     // what an update that names none keeps
+	allow      []string
 
 	mu           sync.Mutex // guards capabilities
 	capabilities []string
@@ -54,7 +56,8 @@ type agent struct {
 
 func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB,
 	listening func() []semreq.Endpoint, record func(kind string, data any), log *slog.Logger) (*agent, error) {
-	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, record: record, log: log.With("agent", c.Name), capabilities: cred.Capabilities}
+	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, record: record, log: log.With("agent", c.Name), capabilities: cred.Capabilities,
+		visibility: or(cred.Visibility, "public"), allow: cred.Allow}
 	if c.Stdio != nil {
 		a.backend = backend.New(backend.Config{
 			Command: c.Stdio.Command, Dir: c.Stdio.Dir, Env: c.Stdio.Env, MaxRun: c.MaxInRun, Log: a.log,

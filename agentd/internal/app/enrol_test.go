@@ -39,6 +39,8 @@ type counter struct {
 	retryMS atomic.Uint64 // after which it wants to be asked again
 	refuse  atomic.Int32  // the code that it refuses with, 0 for none
 	silent  atomic.Bool   // it does not answer
+
+	put atomic.Pointer[arp.ACSPut] // the last update
 }
 
 func newCounter(t *testing.T) *counter {
@@ -82,6 +84,13 @@ func (c *counter) serve(s *endpoint.Stream) {
 	defer s.CloseWrite()
 	var m arp.Enrol
 	switch kind, payload, err := s.ReadFrame(5 * time.Second); {
+	case err == nil && kind == frame.ACSPut:
+		put := new(arp.ACSPut)
+		if frame.Unmarshal(payload, put) == nil {
+			c.put.Store(put)
+			s.WriteMessage(5*time.Second, &arp.ACSState{EntryVersion: put.Expected + 1, ACS: put.ACS})
+		}
+		return
 	case err == nil && kind == frame.Deregister:
 		s.WriteMessage(5*time.Second, &arp.Answer{})
 		return

@@ -15,6 +15,7 @@ import (
 	"agentgw/agentd/internal/attach"
 	"agentgw/agentd/internal/local"
 	"agentgw/config"
+	"agentgw/directory"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -179,6 +180,38 @@ func TestAgentOfBeforeLeavesTheFolderAlone(t *testing.T) {
 	}
 	if after := tree(t, dir); !slices.Equal(before, after) {
 		t.Errorf("the folder had %v and has %v", before, after)
+	}
+}
+
+// An update that names no visibility leaves it as the last one made it, in a daemon that runs on as in one that is started anew.
+func TestUpdateKeepsTheVisibility(t *testing.T) {
+	c := newCounter(t)
+	a, o, _ := serving(t, c)
+	update := func(visibility string, allow ...string) error {
+		_, err := a.Update(t.Context(), local.UpdateRequest{ACS: draft, Visibility: visibility, Allow: allow})
+		return err
+	}
+	for _, step := range []struct {
+		visibility string
+		allow      []string
+		want       directory.Visibility
+	}{
+		{"", nil, directory.VisiblePublic}, {"private", nil, directory.VisiblePrivate}, {"", nil, directory.VisiblePrivate},
+		{"listed", []string{"partner.example"}, directory.VisibleListed}, {"", nil, directory.VisibleListed}, {"domain", nil, directory.VisibleDomain}, {"", nil, directory.VisibleDomain},
+	} {
+		if err := update(step.visibility, step.allow...); err != nil {
+			t.Fatal(err)
+		}
+		got := c.put.Load()
+		if directory.Visibility(got.Visibility) != step.want || (step.want == directory.VisibleListed) != (len(got.Allow) == 1) {
+			t.Errorf("an update with visibility %q asks for %v of %v", step.visibility, directory.Visibility(got.Visibility), got.Allow)
+		}
+	}
+	if err := update("", "partner.example"); frame.CodeOf(err) != frame.ReqInvalid {
+		t.Errorf("domains without a visibility: %v", err)
+	}
+	if e, err := loadEnrolment(o.Dir+"/state", "pharmacy"); err != nil || e.Visibility != "domain" {
+		t.Errorf("a daemon that starts knows %q: %v", e.Visibility, err)
 	}
 }
 

@@ -37,15 +37,18 @@ func (a *app) Update(ctx context.Context, r local.UpdateRequest) (local.UpdateAn
 	if err != nil {
 		return local.UpdateAnswer{}, err
 	}
+	ag.updating.Lock() // two updates at once would both be of the same version
+	defer ag.updating.Unlock()
 	if r.Visibility == "" {
-		r.Visibility, r.Allow = or(ag.cred.Visibility, "public"), ag.cred.Allow
+		if len(r.Allow) > 0 {
+			return local.UpdateAnswer{}, frame.Errorf(frame.ReqInvalid, "--allow goes with --visibility listed")
+		}
+		r.Visibility, r.Allow = ag.visibility, ag.allow
 	}
 	var visibility directory.Visibility
 	if err := visibility.UnmarshalText([]byte(r.Visibility)); err != nil {
 		return local.UpdateAnswer{}, frame.Errorf(frame.ReqInvalid, "%w", err)
 	}
-	ag.updating.Lock() // two updates at once would both be of the same version
-	defer ag.updating.Unlock()
 	version, attached := ag.client.EntryVersion()
 	if !attached {
 		_, err := ag.client.Attached()
@@ -57,7 +60,7 @@ func (a *app) Update(ctx context.Context, r local.UpdateRequest) (local.UpdateAn
 	if err != nil {
 		return local.UpdateAnswer{}, err
 	}
-	ag.version = done.EntryVersion
+	ag.version, ag.visibility, ag.allow = done.EntryVersion, r.Visibility, r.Allow
 	out := local.UpdateAnswer{AIC: ag.cred.AIC, Version: done.EntryVersion, Capabilities: done.Caps}
 	for _, p := range done.Removed {
 		out.Removed = append(out.Removed, p.Path)

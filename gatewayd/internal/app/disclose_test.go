@@ -1,11 +1,16 @@
 package app
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"agentgw/directory/arp"
+	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
 )
 
 // Two peers of one gateway get its digests at the levels of their rows; a row that is changed takes effect without a restart.
@@ -43,5 +48,33 @@ func TestDigestsAtTheLevelOfTheRow(t *testing.T) {
 	}
 	if e, err := home.app.ExplainPeer(t.Context(), admin.ExplainRequest{Domain: "far.example"}); err != nil || e.Row == nil || e.Row.Disclose != "full" {
 		t.Errorf("%+v %v", e, err)
+	}
+}
+
+// A request by class goes where it is told of, whether it names the class by path or by id, and though the level tells two steps of three.
+func TestRequestsByClassFindTheirWay(t *testing.T) {
+	t.Parallel()
+	home, near, far := newGateway(t, "pharmacy.example"), newGateway(t, "near.example"), newGateway(t, "far.example")
+	key := identitytest.NewKey(t)
+	acs := strings.Replace(pharmacyACS, `"tags":["`, `"tags":["oasf:10302","`, 1)
+	if _, err := home.enrolAs(home.token(), key, arp.Enrol{CSR: must(identity.NewCSR(key)), Draft: []byte(acs), Visibility: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []*gateway{near, far} {
+		o.addPeer(home, PeerOptions{Role: "peer"})
+	}
+	home.addPeer(near, PeerOptions{Role: "peer", Addresses: []string{near.cfg.Listen}})
+	home.addPeer(far, PeerOptions{Role: "peer", Addresses: []string{far.cfg.Listen}, Disclose: "classes"})
+	for _, g := range []*gateway{near, far} {
+		for _, class := range []string{"10302", "oasf:10302", "language_processing/language_generation/summarization", "language_processing"} {
+			eventually(t, g.cfg.Domain+" asks for "+class, func() bool { return len(g.app.peers.Candidates(semreq.Query{Classes: []string{class}})) == 1 })
+		}
+		if found := g.app.peers.Candidates(semreq.Query{Classes: []string{"ai_ml_engineering"}}); len(found) > 0 {
+			t.Errorf("%s asks for a class of nobody: %v", g.cfg.Domain, found)
+		}
+	}
+	e, err := far.app.ExplainPeer(t.Context(), admin.ExplainRequest{Domain: "pharmacy.example"})
+	if text := fmt.Sprint(e); err != nil || !strings.Contains(text, "classes alone") {
+		t.Errorf("what far is told: %s %v", text, err)
 	}
 }

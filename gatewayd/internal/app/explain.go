@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"agentgw/cdsp/wire"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/peering"
 	"agentgw/internal/frame"
@@ -271,7 +272,7 @@ func (e *explainer) whoseScope() string {
 // route says whether a request would find its way there.
 func (e *explainer) route() (bool, string) {
 	ways := map[string]int{}
-	stale := 0
+	stale, level := 0, wire.LevelClasses
 	for _, d := range e.a.peers.Digests() {
 		if d.Own || d.Domain != e.domain {
 			continue
@@ -280,6 +281,7 @@ func (e *explainer) route() (bool, string) {
 			stale++
 		}
 		ways[d.ViaDomain]++
+		level = max(level, d.Level)
 	}
 	var parts []string
 	open := false
@@ -293,6 +295,9 @@ func (e *explainer) route() (bool, string) {
 		if stale > 0 {
 			text += fmt.Sprintf("; %d of them are kept for a neighbour that is away", stale)
 		}
+		if level == wire.LevelClasses {
+			text += "; they tell classes alone: only requests by class go there"
+		}
 		return open, text
 	}
 	for _, r := range e.a.peers.Rows() {
@@ -303,13 +308,24 @@ func (e *explainer) route() (bool, string) {
 	return false, "no digest of it is known: it offers nothing to us, or a row on the way does not pass it on"
 }
 
+// discloses says what the level of the row keeps from the neighbour.
+func (e *explainer) discloses() string {
+	switch e.row.Disclose {
+	case wire.LevelClasses:
+		return ", of them classes alone (disclose: classes): its requests by text or tag do not come here"
+	case wire.LevelCoarse:
+		return ", of them what several skills share, and no tags (disclose: coarse)"
+	}
+	return ""
+}
+
 // export says what of ours the domain learns.
 func (e *explainer) export() (bool, string) {
 	switch {
 	case e.row != nil && e.row.Transit:
-		return true, "public and listed agents of ours, and what we learn from others (export: transit)"
+		return true, "public and listed agents of ours, and what we learn from others (export: transit)" + e.discloses()
 	case e.row != nil:
-		return true, "public and listed agents of ours (export: own)"
+		return true, "public and listed agents of ours (export: own)" + e.discloses()
 	case len(e.introducers()) > 0:
 		return true, "public agents of ours, as far as the rows of " + strings.Join(e.introducers(), ", ") + " pass them on"
 	}

@@ -118,8 +118,9 @@ func (a *app) readImport(raw []byte) (in registrar.Import, id string, err error)
 		return in, "", frame.Errorf(frame.ReqInvalid, "%d octets, the limit is %d", len(raw), admin.MaxImportLine)
 	}
 	line := struct {
-		ACS   json.RawMessage
-		Entry *importedEntry
+		ACS   json.RawMessage `json:"acs"`
+		Entry *importedEntry  `json:"entry"`
+		Card  string          `json:"card"`
 	}{}
 	if err := strictJSON(raw, &line); err != nil {
 		return in, "", frame.Errorf(frame.ReqInvalid, "%w; a line is as `gatewayd agents export` writes it", err)
@@ -133,6 +134,9 @@ func (a *app) readImport(raw []byte) (in registrar.Import, id string, err error)
 	id = in.Doc.AIC
 	if in.AIC, err = a.importable(id); err != nil {
 		return in, id, err
+	}
+	if line.Card != "" {
+		in.Card = []byte(line.Card)
 	}
 	in.State, in.Visibility = directory.Active, directory.VisibleDomain
 	if line.Entry != nil {
@@ -195,7 +199,13 @@ func (a *app) importable(text string) (id aic.AIC, err error) {
 func strictJSON(raw []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
+	var wrong *json.UnmarshalTypeError
+	switch err := dec.Decode(v); {
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return fmt.Errorf("it is no object but %s", wrong.Value)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("%s: %s does not belong there", wrong.Field, wrong.Value)
+	case err != nil:
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {

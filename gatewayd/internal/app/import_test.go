@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"agentgw/directory/aic"
+	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/identity"
+	"agentgw/internal/identity/identitytest"
 )
 
 // sampleAIC is AIC n of a gateway's domain.
@@ -241,5 +244,54 @@ func TestExportAndImportRoundTrip(t *testing.T) {
 		if x, y := lasting(t, first[i]), lasting(t, second[i]); x != y {
 			t.Errorf("%s\nthen %s", x, y)
 		}
+	}
+}
+
+// What an export writes of an agent that enrolled with an Agent Card is taken as any other line, card and all.
+func TestImportTakesCards(t *testing.T) {
+	g := newGateway(t, "cards.example")
+	key := identitytest.NewKey(t)
+	if _, err := g.enrolAs(g.token(), key, arp.Enrol{CSR: must(identity.NewCSR(key)), Draft: []byte(pharmacyCard), DraftKind: arp.DraftCard, Visibility: 2}); err != nil {
+		t.Fatal(err)
+	}
+	exported := g.export()[0]
+	change := func(f func(line, doc map[string]any)) json.RawMessage {
+		var line map[string]any
+		if err := json.Unmarshal(exported, &line); err != nil {
+			t.Fatal(err)
+		}
+		f(line, line["acs"].(map[string]any))
+		return must(json.Marshal(line))
+	}
+	if got := counts(g.imports(true, exported)); got != "0 0 1 " {
+		t.Error("what is there: ", got)
+	}
+	if got := counts(g.imports(true, change(func(l, _ map[string]any) { delete(l, "card") }))); got != "0 0 1 " {
+		t.Error("without its card: ", got)
+	}
+	if got := counts(g.imports(true, change(func(_, doc map[string]any) { doc["description"] = "Another." }))); !strings.Contains(got, "1: card: acs says something else") {
+		t.Error("a card that says something else: ", got)
+	}
+	if got := counts(g.imports(true, change(func(l, _ map[string]any) { l["card"] = "[]" }))); !strings.Contains(got, "1: card: ") {
+		t.Error("no card: ", got)
+	}
+	id := sampleAIC(t, g, 1)
+	if got := counts(g.imports(false, change(func(_, doc map[string]any) { doc["aic"] = id }))); got != "1 0 0 " {
+		t.Error("a new entry: ", got)
+	}
+	if e := must(g.app.registry.Get(id)); string(e.Card) != pharmacyCard {
+		t.Errorf("its card is %q", e.Card)
+	}
+	if got := counts(g.imports(true, change(func(l, doc map[string]any) {
+		doc["aic"], doc["description"] = id, "Another."
+		delete(l, "card")
+	}))); got != "0 1 0 " {
+		t.Error("another specification: ", got)
+	}
+	if e := must(g.app.registry.Get(id)); e.Card != nil {
+		t.Errorf("the card of before is left: %q", e.Card)
+	}
+	if got := counts(g.imports(false, json.RawMessage(`[]`))); !strings.Contains(got, "it is no object but array; a line is as") {
+		t.Error(got)
 	}
 }

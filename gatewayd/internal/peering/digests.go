@@ -108,7 +108,7 @@ func (p *Peering) refresh(s *replica.Snapshot) {
 	r.origins.Alarm = func(gateway string, err error) { p.Penalise(gateway, err.Error()) }
 	for _, e := range s.Entries {
 		if !e.Own {
-			r.origins.Add(digest.Origin{Gateway: e.Origin, Domain: e.Domain, Via: e.Via, Distance: len(e.Path), Stale: e.Stale}, e.Item)
+			r.origins.Add(digest.Origin{Gateway: e.Origin, Domain: e.Domain, Via: e.Via, Distance: len(e.Path), Stale: e.Stale, Level: e.Level}, e.Item)
 			h := fnv.New64a()
 			fmt.Fprintf(h, "%s %x %d %x %s %t", e.Origin, e.Item.Key, e.Item.OSeq, e.Item.CHash, e.Via, e.Stale)
 			r.content += h.Sum64()
@@ -140,7 +140,10 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 	for _, t := range distinct(match.Terms(q.Text)) {
 		dq.Terms = append(dq.Terms, digest.Term{Text: t, Weight: match.Background(t)})
 	}
-	dq.Tags, dq.Classes = q.Tags, q.Classes
+	dq.Tags = q.Tags
+	for _, c := range q.Classes {
+		dq.Classes = append(dq.Classes, taxonomy.Path(c)) // it may be an id
+	}
 	if q.Text != "" {
 		dq.Vector, dq.Embedder = match.RequestVector(q.Text), match.DigestEmbedder()
 	}

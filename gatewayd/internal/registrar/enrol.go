@@ -32,7 +32,7 @@ const (
 // serveStranger gives a peer without credential its one exchange.
 func (r *Registrar) serveStranger(ctx context.Context, c *endpoint.Conn) {
 	if !r.allowEnrol(c.RemoteAddr().Addr()) {
-		c.Close(frame.RateLimited, "")
+		c.Close(frame.RateLimited, "too many enrolments of this address: try again in a few seconds")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, enrolTime)
@@ -109,6 +109,9 @@ func refusal(err error) *arp.Answer {
 	var list acs.Problems
 	if errors.As(err, &list) {
 		a.Msg = fmt.Sprintf("the draft, read as an ACS, is not valid in %d places", len(list))
+		if len(list) == 1 {
+			a.Msg = "the draft, read as an ACS, is not valid in one place"
+		}
 		for _, p := range list {
 			a.AddDetail(p.String(), frame.ReqInvalid)
 		}

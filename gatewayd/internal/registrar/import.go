@@ -1,6 +1,7 @@
 package registrar
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 type Import struct {
 	AIC        aic.AIC // of this domain; the caller has checked that
 	Doc        *acs.ACS
+	Card       []byte          // the Agent Card that Doc was made of; none if there is none, or as it was
 	State      directory.State // Active or Deprecated
 	Visibility directory.Visibility
 	Allow      []string
@@ -97,10 +99,35 @@ func (in *Import) granted(allowed []string, at time.Time) (*acs.ACS, error) {
 	if err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "acs: %w", err)
 	}
+	if err := in.checkCard(doc, allowed, at); err != nil {
+		return nil, err
+	}
 	if len(removed) > 0 {
 		return nil, frame.Errorf(frame.ScopeDenied, "acs.skills: %s not authorised (%s is); add to entry.authorizedSkills or remove them", strings.Join(removed, ", "), strings.Join(allowed, ", "))
 	}
 	return doc, nil
+}
+
+// checkCard holds that the card says what doc does.
+func (in *Import) checkCard(doc *acs.ACS, allowed []string, at time.Time) error {
+	if in.Card == nil {
+		return nil
+	}
+	made, err := acs.FromCard(in.Card)
+	if err != nil {
+		return frame.Errorf(frame.ReqInvalid, "card: %w", err)
+	}
+	if made, _, err = acs.Authoritative(made, in.AIC, allowed, at); err != nil {
+		return frame.Errorf(frame.ReqInvalid, "card: %w", err)
+	}
+	want, err := doc.Hash()
+	if err != nil {
+		return err
+	}
+	if got, err := made.Hash(); err != nil || got != want {
+		return frame.Errorf(frame.ReqInvalid, "card: acs says something else than what the card comes to; change both alike, or remove the card")
+	}
+	return nil
 }
 
 func (r *Registrar) importNew(ctx context.Context, in Import) (Outcome, directory.Entry, error) {
@@ -115,7 +142,7 @@ func (r *Registrar) importNew(ctx context.Context, in Import) (Outcome, director
 	}
 	id := string(in.AIC)
 	e, err := r.cfg.Directory.Register(ctx, directory.Entry{
-		AIC: id, State: in.State, ExpiresAt: in.ExpiresAt, Visibility: in.Visibility, Allow: in.Allow, Skills: in.Skills,
+		AIC: id, State: in.State, ExpiresAt: in.ExpiresAt, Visibility: in.Visibility, Allow: in.Allow, Skills: in.Skills, Card: in.Card,
 		Provenance: directory.Provenance{SubmittedBy: importedBy, Provider: directory.ProviderUnverified},
 	}, doc, func(tx directory.Tx) error { return tx.Reserve(id, now) })
 	if errors.Is(err, directory.ErrExists) {
@@ -151,7 +178,8 @@ func (r *Registrar) importOver(ctx context.Context, in Import, held directory.En
 	if err != nil {
 		return 0, held, err
 	}
-	if hash == held.ACSHash && in.Visibility == held.Visibility && slices.Equal(in.Allow, held.Allow) && slices.Equal(allowed, held.Skills) {
+	if hash == held.ACSHash && in.Visibility == held.Visibility && slices.Equal(in.Allow, held.Allow) && slices.Equal(allowed, held.Skills) &&
+		(in.Card == nil || bytes.Equal(in.Card, held.Card)) {
 		return Unchanged, held, nil
 	}
 	if !in.Update {
@@ -161,6 +189,9 @@ func (r *Registrar) importOver(ctx context.Context, in Import, held directory.En
 		return 0, held, err
 	}
 	held.Visibility, held.Allow, held.Skills = in.Visibility, in.Allow, allowed
+	if in.Card != nil || hash != held.ACSHash { // the card of another specification is none of this one
+		held.Card = in.Card
+	}
 	next, err := r.cfg.Directory.Update(ctx, held, same)
 	if errors.Is(err, directory.ErrConflict) || errors.Is(err, directory.ErrNotFound) {
 		return 0, held, errChanged
