@@ -120,6 +120,9 @@ func (a *ACS) Hash() ([32]byte, error) {
 	return sha256.Sum256(b), err
 }
 
+// stampLayout is how lastModifiedTime is written; all have its length.
+const stampLayout = "2006-01-02T15:04:05-07:00"
+
 // Authoritative makes the gateway's ACS out of a draft: aic, active and lastModifiedTime are the gateway's, whatever the draft
 // said; skills that no pattern of allowed matches are removed and named (a trailing `*` matches the rest of an id; an empty
 // list allows none); `{AIC}` in an AMQP address is filled in. The draft itself is not changed. Seed 002, section 5.2.
@@ -129,7 +132,7 @@ func Authoritative(draft *ACS, id aic.AIC, allowed []string, now time.Time) (a *
 	made := *draft
 	made.doc = maps.Clone(draft.doc)
 	made.AIC, made.Active = id.String(), true
-	made.LastModifiedTime = now.UTC().Format("2006-01-02T15:04:05-07:00")
+	made.LastModifiedTime = now.UTC().Format(stampLayout)
 	made.doc["aic"], made.doc["active"], made.doc["lastModifiedTime"] = made.AIC, made.Active, made.LastModifiedTime
 	removed = made.allow(allowed)
 	made.fillAIC()

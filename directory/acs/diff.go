@@ -112,3 +112,33 @@ func byID(v any) (map[string]any, bool) {
 	}
 	return out, len(out) == len(list) && (named == 0 || named == len(list))
 }
+
+// SameButStamp says whether two authoritative ACS are the same but for the gateway's lastModifiedTime. Those of another length differ, for
+// the stamp has always the same.
+func SameButStamp(a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	first, last := 0, len(a)-1
+	for ; first <= last && a[first] == b[first]; first++ {
+	}
+	for ; last > first && a[last] == b[last]; last-- {
+	}
+	const stamp = `"lastModifiedTime":"`
+	if first > last {
+		return true
+	}
+	if at := bytes.LastIndex(a[:first], []byte(stamp)); at < 0 || last >= at+len(stamp)+len(stampLayout) {
+		return false // nearly always: only what may be the same is read
+	}
+	var docs [2]map[string]any
+	for i, raw := range [][]byte{a, b} {
+		doc, err := decodeStrict(raw)
+		if err != nil {
+			return false
+		}
+		delete(doc, "lastModifiedTime")
+		docs[i] = doc
+	}
+	return reflect.DeepEqual(docs[0], docs[1])
+}

@@ -34,3 +34,15 @@ func TestDiff(t *testing.T) {
 		t.Error("half a document is compared")
 	}
 }
+
+func TestSameButStamp(t *testing.T) {
+	const doc = `{"a":{"lastModifiedTime":"1"},"lastModifiedTime":"2026-11-30T10:00:00+00:00","name":"x"}`
+	for change, want := range map[string]bool{
+		doc: true, strings.Replace(doc, "2026-11-30", "2026-12-01", 1): true, strings.Replace(doc, `"1"`, `"2"`, 1): false,
+		strings.Replace(doc, `"x"`, `"y"`, 1): false, doc + " ": false, "{": false,
+	} {
+		if SameButStamp([]byte(doc), []byte(change)) != want {
+			t.Errorf("%s: want %v", change, want)
+		}
+	}
+}

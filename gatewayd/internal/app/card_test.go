@@ -55,6 +55,10 @@ func TestAgentCardIsADraft(t *testing.T) {
 	if e := must(g.app.registry.Get(done.AIC)); string(e.Card) != pharmacyCard+" " || e.Edition.Number != 1 {
 		t.Errorf("edition %d, card %q", e.Edition.Number, e.Card)
 	}
+	put(pharmacyCard+" ", arp.DraftCard) // once more: it changes nothing
+	if e := must(g.app.registry.Get(done.AIC)); e.Edition.Number != 1 || e.Version != done.EntryVersion+1 {
+		t.Errorf("an update that says nothing new: edition %d, version %d", e.Edition.Number, e.Version)
+	}
 	put(pharmacyACS, arp.DraftACS)
 	if e := must(g.app.registry.Get(done.AIC)); e.Card != nil {
 		t.Errorf("a card that is no more is kept: %q", e.Card)

@@ -56,7 +56,15 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	if err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
 	}
+	was := e
 	e.Skills, e.Visibility, e.Allow, e.Card = granted, directory.Visibility(m.Visibility), m.Allow, cardOf(m.Kind, m.ACS)
+	same, err := says(was, e, doc)
+	if err != nil {
+		return nil, err
+	}
+	if same { // the entry stays as it is, and nobody hears of it
+		return stateOf(was, granted, removed), nil
+	}
 	if e, err = r.cfg.Directory.Update(ctx, e, doc); errors.Is(err, directory.ErrConflict) {
 		return nil, frame.Errorf(frame.State, "the entry of %s changed at this moment: read it and try again", m.AIC)
 	} else if err != nil {
@@ -64,14 +72,28 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	}
 	attached.declared.Store(&declared{e.Version, doc.Provider})
 	r.cfg.AuditSoon(KindUpdated, map[string]any{"aic": m.AIC, "version": e.Version, "acs": hex.EncodeToString(e.ACSHash[:])})
+	return stateOf(e, granted, removed), nil
+}
+
+// says says whether an entry with another ACS would tell its readers what it tells them now.
+func says(was, e directory.Entry, doc *acs.ACS) (bool, error) {
+	raw, err := doc.Encode()
+	if err != nil {
+		return false, err
+	}
+	e.ACSHash = was.ACSHash
+	return e.SameContent(was) && acs.SameButStamp(was.ACS, raw), nil
+}
+
+func stateOf(e directory.Entry, granted, removed []string) *arp.ACSState {
 	out := &arp.ACSState{EntryVersion: e.Version, State: uint8(e.State), ACS: e.ACS}
 	for _, id := range granted {
-		out.Caps = append(out.Caps, directory.CapID(m.AIC, id))
+		out.Caps = append(out.Caps, directory.CapID(e.AIC, id))
 	}
 	for _, id := range removed {
 		out.Removed = append(out.Removed, arp.Removed{Path: policy.ScopeSkillInvoke + id, Code: frame.ScopeDenied})
 	}
-	return out, nil
+	return out
 }
 
 // authoriseAnew asks the AMC where an agent's provider is another one than before, and says what the agent may do now.
