@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +46,10 @@ type Config struct {
 	OnTrustHeld func(gateway, domain string, held []wire.TrustVersion)
 	// OnUnknownKey hears that digests of a domain came with a key that no accepted bundle names; it may not block.
 	OnUnknownKey func(gateway, domain string)
-	Log          *slog.Logger
+	// Install takes each new snapshot into use, before a neighbour is told of anything in it: who hears of a digest from us may
+	// ask us for it at once. It is called by Run's goroutine, and must not wait for the node.
+	Install func(*Snapshot)
+	Log     *slog.Logger
 }
 
 // Names that callers of this package need from the machine.
@@ -71,8 +75,10 @@ type Node struct {
 	machine  *replica.Replica
 	sessions map[uint64]*Session
 	stopping bool
-	dirty    bool
-	shown    time.Time // when the snapshot was made
+	dirty    bool           // the tables differ from the snapshot
+	shown    time.Time      // when the snapshot was installed,
+	took     time.Duration  // and how long that took
+	held     []replica.Send // what tells of digests that are not in the snapshot yet, and what follows it on its connection
 
 	snapshot atomic.Pointer[Snapshot]
 
@@ -118,6 +124,7 @@ func (n *Node) Run(ctx context.Context) error {
 			n.machine.Tick(time.Now())
 		case <-stop:
 			stop, n.stopping = nil, true
+			n.release(nil)
 			n.step(replica.Shutdown{})
 			n.leaveAll()
 		}
@@ -127,32 +134,73 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// showEvery bounds how often the tables are copied.
+// showEvery bounds how often the tables are copied while no message waits for that.
 const showEvery = 20 * time.Millisecond
 
 func (n *Node) nextWake() time.Time {
 	next := n.machine.Next()
-	if at := n.shown.Add(showEvery); n.dirty && at.Before(next) {
+	if at := n.nextShow(); n.dirty && at.Before(next) {
 		return at
 	}
 	return next
 }
 
-// publish makes a new snapshot where something changed.
+// nextShow is when the tables may be copied again: that takes a third of the owner's time at most.
+func (n *Node) nextShow() time.Time {
+	wait := 2 * n.took
+	if len(n.held) == 0 {
+		wait = max(wait, showEvery)
+	}
+	return n.shown.Add(wait)
+}
+
+// publish makes and installs a new snapshot where something changed, and sends what waited for it.
 func (n *Node) publish() {
-	now := time.Now()
-	if !n.dirty || now.Before(n.shown.Add(showEvery)) {
+	began := time.Now()
+	if !n.dirty || began.Before(n.nextShow()) {
 		return
 	}
-	n.dirty, n.shown = false, now
-	n.snapshot.Store(n.machine.Snapshot())
+	n.dirty = false
+	s := n.machine.Snapshot()
+	n.snapshot.Store(s)
+	if n.cfg.Install != nil {
+		n.cfg.Install(s)
+	}
+	n.shown = time.Now()
+	n.took = n.shown.Sub(began)
+	n.release(nil)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	close(n.changed)
 	n.changed = make(chan struct{})
 }
 
-// Snapshot is the tables as they were at most 20 ms ago. It is shared: do not change it.
+// send hands a message to its session. Entries are held until the tables that they are of are installed here, and with them what
+// follows them on their stream.
+func (n *Node) send(e replica.Send) {
+	_, tells := e.Msg.(*wire.Entries)
+	waits := wire.OnDigestStream(e.Msg.FrameType()) && slices.ContainsFunc(n.held, func(h replica.Send) bool { return h.Conn == e.Conn })
+	if waits || tells && n.dirty && !n.stopping {
+		n.held = append(n.held, e)
+		return
+	}
+	n.with(e.Conn, func(s *Session) { s.queue(e.Msg) })
+}
+
+// release sends what is held, of one session or (nil) of all.
+func (n *Node) release(of *Session) {
+	held := n.held
+	n.held = nil
+	for _, e := range held {
+		if of != nil && e.Conn != of.conn {
+			n.held = append(n.held, e)
+			continue
+		}
+		n.with(e.Conn, func(s *Session) { s.queue(e.Msg) })
+	}
+}
+
+// Snapshot is the tables as they were a moment ago: 20 ms, or twice what copying them takes. It is shared: do not change it.
 func (n *Node) Snapshot() *Snapshot { return n.snapshot.Load() }
 
 // Changed is closed when a newer snapshot is there. Take the channel before the snapshot, else a change may be missed.
@@ -229,10 +277,12 @@ func (n *Node) step(ev replica.Event) {
 
 // carryOut does what the machine asks for. It never waits for a neighbour.
 func (n *Node) carryOut() {
-	for _, e := range n.machine.Ready() {
+	ready := n.machine.Ready()
+	n.dirty = n.dirty || slices.ContainsFunc(ready, func(e replica.Effect) bool { _, is := e.(replica.Changed); return is })
+	for _, e := range ready {
 		switch e := e.(type) {
 		case replica.Send:
-			n.with(e.Conn, func(s *Session) { s.queue(e.Msg) })
+			n.send(e)
 		case replica.StopDigest:
 			n.with(e.Conn, func(s *Session) { s.stopDigest(e.Code) })
 		case replica.Close:
@@ -249,8 +299,6 @@ func (n *Node) carryOut() {
 			if n.cfg.OnUnknownKey != nil {
 				n.cfg.OnUnknownKey(e.Gateway, e.Domain)
 			}
-		case replica.Changed:
-			n.dirty = true
 		}
 	}
 }
@@ -276,5 +324,6 @@ func (n *Node) leave(s *Session) {
 	}
 	n.step(replica.Leave{Conn: s.conn})
 	n.carryOut()
+	n.release(s)
 	s.queue(nil)
 }

@@ -295,6 +295,72 @@ func TestTwoNodes(t *testing.T) {
 	})
 }
 
+// Whatever a neighbour hears of, the gateway that tells it can be asked for already: also while its tables change too often to be
+// copied each time.
+func TestTablesAreInstalledBeforeNeighboursAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		var mu sync.Mutex
+		installed := map[string]bool{} // labels at the hub
+		hub := w.node("HUB", func(c *Config) {
+			c.Install = func(s *Snapshot) {
+				time.Sleep(3 * time.Millisecond) // a large table
+				mu.Lock()
+				defer mu.Unlock()
+				for _, l := range labelsOf(s, "ONE") {
+					installed[l] = true
+				}
+			}
+		})
+		one := w.node("ONE", nil)
+		seen := map[string]bool{}
+		two := w.node("TWO", func(c *Config) {
+			c.Install = func(s *Snapshot) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, l := range labelsOf(s, "ONE") {
+					if seen[l] = true; !installed[l] {
+						t.Errorf("the neighbour has heard of %s, which is not installed at who told it", l)
+					}
+				}
+			}
+		})
+		for _, n := range []*Node{hub, one, two} {
+			defer start(t, n)()
+		}
+		rows := []Neighbour{
+			{Domain: "one.example", Role: wire.RoleCustomer, ExportTransit: true, ImportTransit: true, Level: wire.LevelCoarse},
+			{Domain: "two.example", Role: wire.RoleCustomer, ExportTransit: true, ImportTransit: true, Level: wire.LevelCoarse},
+		}
+		if err := hub.SetNeighbours(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
+		labels := []string{"a"}
+		setup(t, one, wire.RoleProvider, "hub.example", labels...)
+		setup(t, two, wire.RoleProvider, "hub.example")
+		for _, s := range []struct {
+			name string
+			n    *Node
+		}{{"ONE", one}, {"TWO", two}} {
+			a, b := connectMem(s.name, "HUB")
+			s.n.Attach(t.Context(), a, "hub.example", true)
+			<-hub.Attach(t.Context(), b, strings.ToLower(s.name)+".example", false).Up()
+		}
+		knows(t, two, "ONE", labels...)
+		for i := range 40 {
+			labels = append(labels, fmt.Sprintf("b%02d", i))
+			setup(t, one, wire.RoleProvider, "hub.example", labels...)
+			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+		}
+		knows(t, two, "ONE", labels...)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(seen) != len(labels) {
+			t.Errorf("saw %d of %d", len(seen), len(labels))
+		}
+	})
+}
+
 func TestAttachEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -219,8 +219,7 @@ func (p *Peering) Standing(ctx context.Context, id string, serial []byte) error 
 }
 
 // Refresh implements relay.Network: a signature of a domain came under a key that its bundle here does not name. It asks once
-// for the bundles, and says whether a newer one has come.
-func (p *Peering) Refresh(ctx context.Context, domain string) bool {
-	before := p.cfg.Trust.Issuers(domain)
-	return p.await(ctx, domain, func() bool { return !slices.Equal(p.cfg.Trust.Issuers(domain), before) })
+// for the bundles.
+func (p *Peering) Refresh(ctx context.Context, domain string, known func() bool) bool {
+	return known() || p.await(ctx, domain, known)
 }

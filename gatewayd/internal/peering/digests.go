@@ -47,7 +47,7 @@ func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 	return cdsp.New(cdsp.Config{
 		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, Epoch: epoch, OEpoch: epoch, Signer: p.cfg.Signer,
 		Keys: p.digestKeys(), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
-		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Log: p.log,
+		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Install: p.refresh, Log: p.log,
 	})
 }
 
@@ -90,19 +90,7 @@ func (p *Peering) onBundle(ctx context.Context, gateway, domain string, raw []by
 	return err
 }
 
-// watch rebuilds what requests need whenever the digest table has changed.
-func (p *Peering) watch(ctx context.Context) {
-	for {
-		changed := p.node.Changed()
-		p.refresh(p.node.Snapshot())
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
+// refresh makes what requests need of a new digest table; the digest machine calls it, and nobody else.
 func (p *Peering) refresh(s *replica.Snapshot) {
 	r := &routes{snapshot: s}
 	r.origins.Alarm = func(gateway string, err error) { p.Penalise(gateway, err.Error()) }
@@ -114,7 +102,7 @@ func (p *Peering) refresh(s *replica.Snapshot) {
 			r.content += h.Sum64()
 		}
 	}
-	if was := p.routes.Load(); was != nil { // this goroutine alone stores
+	if was := p.routes.Load(); was != nil {
 		if r.version = was.version; r.content != was.content {
 			r.version++
 		}

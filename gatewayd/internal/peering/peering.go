@@ -17,6 +17,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,7 +139,6 @@ func (p *Peering) Run(ctx context.Context, ep *endpoint.Endpoint, epoch uint64) 
 	p.node, p.ep, p.ctx = node, ep, ctx
 	p.mu.Unlock()
 	close(p.ready)
-	p.tasks.Go(func() { p.watch(ctx) })
 	p.tasks.Go(func() { p.pollTrust(ctx) })
 	if err := node.Run(ctx); err != nil {
 		p.log.Error("digest synchronisation", "err", err)
@@ -159,6 +159,10 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 		return ctx.Err()
 	}
 	if err := p.configure(rows); err != nil {
+		return err
+	}
+	// The digest machine comes first: a connection that is made under a new row finds its neighbour there.
+	if err := p.node.SetNeighbours(ctx, neighbours(rows)); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -183,7 +187,6 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	}
 	rowsBefore := p.rows
 	p.rows = next
-	neighbours := p.neighbours()
 	p.mu.Unlock()
 	before := p.cfg.Trust.All()
 	p.recordRows(ctx, rowsBefore, rows)
@@ -199,9 +202,6 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	}
 	p.Distrusted(before)
 	p.approveUnasked()
-	if err := p.node.SetNeighbours(ctx, neighbours); err != nil {
-		return err
-	}
 	p.node.BundleAccepted()
 	return nil
 }
@@ -257,20 +257,15 @@ func (p *Peering) introducedBy(domain string) []string {
 }
 
 // neighbours is the rows as the digest machine sees them.
-func (p *Peering) neighbours() []replica.Neighbour {
+func neighbours(rows []Row) []replica.Neighbour {
 	var out []replica.Neighbour
-	for _, r := range p.rows {
+	for _, r := range rows {
 		role, _ := wire.ParseRole(r.Role) // the configuration was checked
 		out = append(out, replica.Neighbour{
 			Domain: r.Domain, Gateways: r.Gateways, Role: role, ExportTransit: r.Transit, ImportTransit: true, Level: r.Disclose,
 		})
 	}
-	slices.SortFunc(out, func(a, b replica.Neighbour) int {
-		if a.Domain < b.Domain {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b replica.Neighbour) int { return strings.Compare(a.Domain, b.Domain) })
 	return out
 }
 

@@ -350,7 +350,7 @@ func TestRefreshBringsTheNewerBundleOfAFurtherIssuer(t *testing.T) {
 	if changed, err := hub.cfg.Trust.Vouch(second.Raw); !changed || err != nil { // the hub has it, and has told nobody
 		t.Fatal(changed, err)
 	}
-	if !home.Refresh(t.Context(), far.d.Name) || seq() != 2 {
+	if !home.Refresh(t.Context(), far.d.Name, func() bool { return seq() == 2 }) {
 		t.Errorf("the newer bundle has not come, or is not taken for one: sequence %d", seq())
 	}
 }
@@ -365,14 +365,21 @@ func TestRefreshBringsTheNewerBundle(t *testing.T) {
 	if changed, err := hub.cfg.Trust.Renew(raw); !changed || err != nil { // the hub has it, and has told nobody
 		t.Fatal(changed, err)
 	}
-	if !home.Refresh(t.Context(), far.d.Name) || home.cfg.Trust.Domain(far.d.Name).Seq != 2 {
+	seq := func(n uint64) func() bool {
+		return func() bool { return home.cfg.Trust.Domain(far.d.Name).Seq == n }
+	}
+	if !home.Refresh(t.Context(), far.d.Name, seq(2)) {
 		t.Error("the newer bundle has not come")
 	}
 	began := time.Now()
-	if home.Refresh(t.Context(), far.d.Name) {
+	if !home.Refresh(t.Context(), far.d.Name, seq(2)) || time.Since(began) > refreshWait/2 {
+		t.Error("what is here already was waited for")
+	}
+	if home.Refresh(t.Context(), far.d.Name, seq(3)) {
 		t.Error("a bundle came where none is newer")
 	}
-	if home.Refresh(t.Context(), "nobody.example") || home.Refresh(t.Context(), "nobody.test") {
+	never := func() bool { return false }
+	if home.Refresh(t.Context(), "nobody.example", never) || home.Refresh(t.Context(), "nobody.test", never) {
 		t.Error("a bundle of nobody came")
 	}
 	if took := time.Since(began); took > 3*refreshWait {

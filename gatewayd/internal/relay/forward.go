@@ -281,8 +281,11 @@ func (r *Relay) wins(j *job, v verdict) bool {
 func (r *Relay) rate(ctx context.Context, j *job, from Hop, resp *semreq.Response) (out []scored, why frame.Code) {
 	for _, signed := range resp.Results {
 		res, err := r.believe(j, signed)
-		if frame.CodeOf(err) == frame.UnknownKey && r.refreshed(ctx, signed) {
-			res, err = r.believe(j, signed)
+		if domain := r.foreign(signed); domain != "" && frame.CodeOf(err) == frame.UnknownKey {
+			r.cfg.Network.Refresh(ctx, domain, func() bool {
+				res, err = r.believe(j, signed)
+				return frame.CodeOf(err) != frame.UnknownKey
+			})
 		}
 		if err == nil && j.origin {
 			err = r.inGoodStanding(ctx, res)
@@ -315,14 +318,16 @@ func (r *Relay) believe(j *job, signed []byte) (*semreq.Result, error) {
 	return res, r.permitted(j, res)
 }
 
-// refreshed has the bundle of a result's domain asked for: the key may be a newer one than is known here.
-func (r *Relay) refreshed(ctx context.Context, signed []byte) bool {
+// foreign is the other domain that a result says it is of, "" for none: its key may be a newer one than is known here.
+func (r *Relay) foreign(signed []byte) string {
 	res, err := semreq.PeekResult(signed)
 	if err != nil {
-		return false
+		return ""
 	}
-	domain := r.cfg.Network.DomainOf(res.GW)
-	return domain != "" && domain != r.cfg.Domain && r.cfg.Network.Refresh(ctx, domain)
+	if domain := r.cfg.Network.DomainOf(res.GW); domain != r.cfg.Domain {
+		return domain
+	}
+	return ""
 }
 
 // inGoodStanding holds both who resolved and what was found against their domain's status list: the origin answers for what its

@@ -102,8 +102,11 @@ func (r *Relay) checkAsker(ctx context.Context, j *job, n Neighbour) error {
 	ctx, cancel := context.WithDeadline(ctx, j.deadline)
 	defer cancel()
 	err := r.checkRAT(j, n)
-	if frame.CodeOf(err) == frame.UnknownKey && r.cfg.Network.Refresh(ctx, j.req.HopVia[0]) {
-		err = r.checkRAT(j, n)
+	if frame.CodeOf(err) == frame.UnknownKey {
+		r.cfg.Network.Refresh(ctx, j.req.HopVia[0], func() bool {
+			err = r.checkRAT(j, n)
+			return frame.CodeOf(err) != frame.UnknownKey
+		})
 	}
 	if err != nil || j.asker.Home {
 		return err

@@ -89,9 +89,10 @@ type Network interface {
 	// Standing says whether an agent or gateway of another domain is in good standing by a fresh list of its domain (0E). It may
 	// ask the neighbours, and then takes up to half a second.
 	Standing(ctx context.Context, aic string, serial []byte) error
-	// Refresh asks the neighbours for a domain's newer bundle, after a signature under a key that is not known here. It says
-	// whether one has come; it takes up to half a second.
-	Refresh(ctx context.Context, domain string) bool
+	// Refresh asks the neighbours for a domain's newer bundle, after a signature under a key that is not known here. It returns
+	// when known says that the key is, which it asks at once (the bundle may have come meanwhile) and with each that comes, or
+	// after half a second; and says which.
+	Refresh(ctx context.Context, domain string, known func() bool) bool
 	// Version changes whenever an accepted digest of another gateway does.
 	Version() uint64
 	// Penalise counts a result or a request against the neighbour that sent it.

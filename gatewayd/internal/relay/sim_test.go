@@ -155,8 +155,8 @@ func (g *simGateway) Standing(_ context.Context, id string, _ []byte) error {
 	return g.bad[id]
 }
 
-func (g *simGateway) Refresh(_ context.Context, domain string) bool {
-	return g.refresh != nil && g.refresh(domain)
+func (g *simGateway) Refresh(_ context.Context, domain string, known func() bool) bool {
+	return known() || g.refresh != nil && g.refresh(domain) && known()
 }
 
 func (g *simGateway) Version() uint64 { return g.version.Load() }
