@@ -2,6 +2,8 @@ package match
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -74,4 +76,31 @@ func TestVocabularyIsThatOfTheTexts(t *testing.T) {
 			t.Errorf("of %d capabilities: %s", atLeast, diff)
 		}
 	}
+}
+
+// Ties are broken by the whole identifier, however much of it many have in common.
+func TestOrderIsThatOfTheIdentifiers(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, prefix := range []string{"", "acps://2.999.1.", "acps://2.999.1.SAMEIGHT"} {
+		ids := map[string]bool{prefix: true, prefix + "\x00": true, prefix + "a": true, prefix + "a\x00": true}
+		for range 500 {
+			id := []byte(prefix)
+			for range random.IntN(14) {
+				id = append(id, "\x00ab\xff"[random.IntN(4)])
+			}
+			ids[string(id)] = true
+		}
+		s := newSegment()
+		for id := range ids {
+			s.docs = append(s.docs, document{cap: directory.Capability{CapID: id}})
+		}
+		s.putInOrder()
+		for place, id := range slices.Sorted(maps.Keys(ids)) {
+			at := slices.Index(s.order, uint32(place))
+			if at < 0 || s.docs[at].cap.CapID != id {
+				t.Fatalf("prefix %q: place %d is not %q's", prefix, place, id)
+			}
+		}
+	}
+	newSegment().putInOrder()
 }

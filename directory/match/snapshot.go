@@ -358,7 +358,7 @@ func (l *Loader) Tables() []func() {
 			for id := range s.docs {
 				s.indexIDs(uint32(id))
 			}
-		}, func() {
+		}, s.putInOrder, func() {
 			s.idents = make(map[string][]uint32, len(s.docs))
 			for id := range s.docs {
 				s.indexNames(uint32(id))

@@ -370,17 +370,30 @@ func printable(s string) string {
 	return s[:min(len(s), 128)]
 }
 
-func explainTransport(doing string, err error) error {
+// explainDial is explain for a connection that was never there.
+func explainDial(addr string, err error) error {
 	var idle *quic.IdleTimeoutError
 	var hs *quic.HandshakeTimeoutError
+	code := frame.UpstreamFailed
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		code = frame.Deadline
+	case errors.As(err, &idle), errors.As(err, &hs):
+	default:
+		return explain("dial "+addr, err)
+	}
+	return frame.Errorf(code, "dial %s: no answer to the handshake. Is the address right, does the daemon there run, and is its UDP port let through both ways? "+
+		"Where small packets pass and these do not, try QUIC_GO_DISABLE_GSO=true, then QUIC_GO_DISABLE_ECN=true, in the environment of either daemon", addr)
+}
+
+func explainTransport(doing string, err error) error {
+	var idle *quic.IdleTimeoutError
 	var reset *quic.StatelessResetError
 	var tr *quic.TransportError
 	var netErr net.Error
 	switch {
 	case errors.As(err, &idle):
 		return endedError{frame.Errorf(frame.UpstreamFailed, "%s: the peer is silent (idle timeout)", doing)}
-	case errors.As(err, &hs):
-		return frame.Errorf(frame.UpstreamFailed, "%s: no answer to the handshake; is the address right and UDP let through?", doing)
 	case errors.As(err, &reset):
 		return endedError{frame.Errorf(frame.UpstreamFailed, "%s: the peer has restarted", doing)}
 	case errors.As(err, &tr) && tr.ErrorCode.IsCryptoError() && tr.Remote:

@@ -303,7 +303,7 @@ func (e *Endpoint) Dial(ctx context.Context, addr, alpn, serverName string, cred
 	conf.ServerName = serverName
 	q, err := e.transport.Dial(ctx, ua, conf, e.quicConfig())
 	if err != nil {
-		return nil, explain("dial "+addr, err)
+		return nil, explainDial(addr, err)
 	}
 	c := &Conn{q: q, endpoint: e, alpn: alpn}
 	if !e.add(c) {
