@@ -159,16 +159,13 @@ func appendDocument(b []byte, d *document, n size) []byte {
 
 var errBlock = errors.New("a block of the index snapshot is malformed")
 
-// Piece is a block that was read.
+// Piece is a block on its way into an index.
 type Piece struct {
-	kind   byte
-	count  int // of BlockSegment, as the next two
-	nTerms int
-	nPairs int
-	docs   []document
-	sizes  []size
-	vecs   vectors
-	terms  []run
+	kind    byte
+	segment *segment
+	from    int // documents of the segment before it
+	count   int // documents of it
+	terms   []run
 }
 
 // run is postings of one term.
@@ -177,25 +174,24 @@ type run struct {
 	list []posting
 }
 
-// ReadPiece reads a block, whatever it holds: it allocates a small multiple of its length, and does not keep it. It may be called by several
-// goroutines at a time.
-func ReadPiece(kind byte, body []byte) (*Piece, error) {
-	p := &Piece{kind: kind}
-	r := snapshot.NewCursor(body)
-	switch kind {
+// Read takes the block apart, whatever it holds: it allocates a small multiple of its length, and does not keep it. Several pieces may be read at
+// a time.
+func (p *Piece) Read(body []byte) error {
+	var r *snapshot.Cursor
+	switch p.kind {
 	case BlockSegment:
-		p.count, p.nTerms, p.nPairs = r.Number(math.MaxInt32), r.Number(math.MaxInt32), r.Number(math.MaxInt32)
+		return nil // it was read when it came
 	case BlockDocs:
+		r = snapshot.NewCursor(body)
 		p.readDocs(r)
-	case BlockTerms, BlockPairs:
-		p.readTerms(r)
 	default:
-		return nil, errBlock
+		r = snapshot.NewSparseCursor(body)
+		p.readTerms(r)
 	}
 	if !r.Done() {
-		return nil, errBlock
+		return errBlock
 	}
-	return p, nil
+	return nil
 }
 
 const (
@@ -205,17 +201,12 @@ const (
 )
 
 func (p *Piece) readDocs(r *snapshot.Cursor) {
-	n := r.Number(r.Len() / leastDocument)
-	dim := r.Number(maxDim)
-	if r.Bad() || dim != table.Builtin.Dim() || n*(leastDocument+dim) > r.Len() {
-		r.Fail()
-		return
-	}
-	p.docs, p.sizes = make([]document, n), make([]size, n)
-	for i := range p.docs {
-		readDocument(r, &p.docs[i], &p.sizes[i])
+	headOfDocs(r)
+	s := p.segment
+	for id := p.from; id < p.from+p.count; id++ {
+		readDocument(r, &s.docs[id], &s.sizes[id])
 		scale := r.Octets(4)
-		components := r.Octets(dim)
+		components := r.Octets(s.vecs.dim)
 		if r.Bad() {
 			return
 		}
@@ -223,8 +214,18 @@ func (p *Piece) readDocs(r *snapshot.Cursor) {
 		if f < 0 || f > 1 || f != f {
 			r.Fail()
 		}
-		p.vecs.addComponents(components, f)
+		s.vecs.setComponents(id, components, f)
 	}
+}
+
+// headOfDocs is how many documents a block has, 0 for one that is malformed.
+func headOfDocs(r *snapshot.Cursor) int {
+	n := r.Number(r.Len() / leastDocument)
+	dim := r.Number(maxDim)
+	if r.Bad() || dim != table.Builtin.Dim() || n*(leastDocument+dim) > r.Len() {
+		return 0
+	}
+	return n
 }
 
 func (p *Piece) readTerms(r *snapshot.Cursor) {
@@ -277,37 +278,54 @@ func readDocument(r *snapshot.Cursor, d *document, n *size) {
 	}
 }
 
-// Loader makes an index of the pieces of a snapshot. It is for one goroutine at a time; the zero Loader is ready.
+// Loader makes an index of the blocks of a snapshot: [Loader.Next] takes each in the order of the snapshot, [Piece.Read] takes them apart, as
+// many at a time as one likes, and [Loader.Add] puts them together in their order again. Next and Add are for one goroutine each.
 type Loader struct {
-	// Octets is how long the snapshot is in all: room is made ahead for no more documents and terms than these can hold; none where it is 0.
+	// Octets is how long the snapshot is in all: no room is made for more than these can hold.
 	Octets   int64
 	segments []*segment
 	due      int // documents of the last segment that have not come
 }
 
-// Add takes the next piece, in the order of the snapshot.
-func (l *Loader) Add(p *Piece) error {
-	if p.kind == BlockSegment {
-		if l.due != 0 || p.count == 0 {
-			return errBlock
-		}
-		l.due = p.count
-		s := newSegment()
-		s.terms, s.pairs = l.room(p.nTerms), l.room(p.nPairs)
-		l.segments = append(l.segments, s)
-		return nil
+// Next says where a block belongs.
+func (l *Loader) Next(kind byte, body []byte) (*Piece, error) {
+	if kind == BlockSegment {
+		return l.begin(body)
 	}
 	if len(l.segments) == 0 {
-		return errBlock
+		return nil, errBlock
 	}
-	s := l.segments[len(l.segments)-1]
-	switch p.kind {
+	p := &Piece{kind: kind, segment: l.segments[len(l.segments)-1]}
+	switch kind {
 	case BlockDocs:
-		return l.addDocs(s, p)
-	case BlockTerms:
-		return l.addTerms(s, s.terms, p)
+		p.count = headOfDocs(snapshot.NewSparseCursor(body))
+		if p.count == 0 || p.count > l.due {
+			return nil, errBlock
+		}
+		p.from = len(p.segment.docs) - l.due
+		l.due -= p.count
+		return p, nil
+	case BlockTerms, BlockPairs:
+		if l.due == 0 {
+			return p, nil
+		}
 	}
-	return l.addTerms(s, s.pairs, p)
+	return nil, errBlock
+}
+
+// begin makes a segment, with room for its documents.
+func (l *Loader) begin(body []byte) (*Piece, error) {
+	r := snapshot.NewSparseCursor(body)
+	docs, terms, pairs := r.Number(math.MaxInt32), r.Number(math.MaxInt32), r.Number(math.MaxInt32)
+	dim := table.Builtin.Dim()
+	if !r.Done() || l.due != 0 || docs == 0 || int64(docs) > l.Octets/int64(leastDocument+dim) {
+		return nil, errBlock
+	}
+	s := newSegment()
+	s.docs, s.sizes, s.vecs = make([]document, docs), make([]size, docs), newVectors(dim, docs)
+	s.terms, s.pairs = l.room(terms), l.room(pairs)
+	l.segments, l.due = append(l.segments, s), docs
+	return &Piece{kind: BlockSegment, segment: s}, nil
 }
 
 // room is a table for so many terms, if the snapshot can hold as many.
@@ -318,27 +336,21 @@ func (l *Loader) room(terms int) map[string][]posting {
 	return make(map[string][]posting, terms)
 }
 
-func (l *Loader) addDocs(s *segment, p *Piece) error {
-	if len(p.docs) > l.due {
-		return errBlock
+// Add takes what was read of a block.
+func (l *Loader) Add(p *Piece) error {
+	switch p.kind {
+	case BlockTerms:
+		return p.addTerms(p.segment.terms)
+	case BlockPairs:
+		return p.addTerms(p.segment.pairs)
 	}
-	if len(s.docs) == 0 && int64(l.due) <= l.Octets/int64(leastDocument+p.vecs.dim) {
-		s.docs, s.sizes = make([]document, 0, l.due), make([]size, 0, l.due)
-		s.vecs.grow(p.vecs.dim, l.due)
-	}
-	l.due -= len(p.docs)
-	s.docs, s.sizes = append(s.docs, p.docs...), append(s.sizes, p.sizes...)
-	s.vecs.addAll(&p.vecs)
-	return nil
+	return nil // documents were put in their place when they were read
 }
 
-func (l *Loader) addTerms(s *segment, to map[string][]posting, p *Piece) error {
-	if l.due != 0 {
-		return errBlock
-	}
+func (p *Piece) addTerms(to map[string][]posting) error {
 	for _, r := range p.terms {
 		before, known := to[r.term]
-		if int(r.list[len(r.list)-1].doc) >= len(s.docs) || known && before[len(before)-1].doc >= r.list[0].doc {
+		if int(r.list[len(r.list)-1].doc) >= len(p.segment.docs) || known && before[len(before)-1].doc >= r.list[0].doc {
 			return errBlock
 		}
 		if known {

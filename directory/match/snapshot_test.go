@@ -38,8 +38,11 @@ func load(blocks []block) (*Index, error) {
 		l.Octets += int64(len(b.body))
 	}
 	for _, b := range blocks {
-		p, err := ReadPiece(b.kind, b.body)
+		p, err := l.Next(b.kind, b.body)
 		if err != nil {
+			return nil, err
+		}
+		if err := p.Read(b.body); err != nil {
 			return nil, err
 		}
 		if err := l.Add(p); err != nil {
@@ -170,8 +173,8 @@ func TestSnapshotFormat(t *testing.T) {
 			write(sum, bl)
 			continue
 		}
-		p, err := ReadPiece(bl.kind, bl.body) // their order is the map's
-		if err != nil {
+		p := &Piece{kind: bl.kind} // their order is the map's
+		if err := p.Read(bl.body); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range p.terms {

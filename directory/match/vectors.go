@@ -1,9 +1,6 @@
 package match
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // vectors are embeddings of one dimension in bytes, one behind the other. A byte is a component plus 128, and a vector's room is a whole
 // number of 8 bytes, so that a scan takes eight components from one word.
@@ -40,15 +37,9 @@ func (v *vectors) addFrom(others *vectors, i uint32) {
 	v.scales = append(v.scales, others.scales[i])
 }
 
-// addAll appends all vectors of others.
-func (v *vectors) addAll(others *vectors) {
-	v.dim = others.dim
-	v.bytes, v.scales = append(v.bytes, others.bytes...), append(v.scales, others.scales...)
-}
-
-// grow makes room for n vectors.
-func (v *vectors) grow(dim, n int) {
-	v.bytes, v.scales = slices.Grow(v.bytes, n*room(dim)), slices.Grow(v.scales, n)
+// newVectors is n vectors that are to be set.
+func newVectors(dim, n int) vectors {
+	return vectors{dim: dim, bytes: make([]byte, n*room(dim)), scales: make([]float32, n)}
 }
 
 // appendComponents appends the i-th vector as signed octets.
@@ -60,16 +51,16 @@ func (v *vectors) appendComponents(b []byte, i uint32) []byte {
 	return b
 }
 
-// addComponents appends a vector of signed octets, as appendComponents has them.
-func (v *vectors) addComponents(components string, scale float32) {
-	v.dim = len(components)
-	for i := range len(components) {
-		v.bytes = append(v.bytes, components[i]^zeroByte)
+// setComponents sets the i-th vector to signed octets, as appendComponents has them.
+func (v *vectors) setComponents(i int, components string, scale float32) {
+	to := v.bytes[i*room(v.dim) : (i+1)*room(v.dim)]
+	for n := range len(components) {
+		to[n] = components[n] ^ zeroByte
 	}
-	for range room(v.dim) - v.dim {
-		v.bytes = append(v.bytes, zeroByte)
+	for n := len(components); n < len(to); n++ {
+		to[n] = zeroByte
 	}
-	v.scales = append(v.scales, scale)
+	v.scales[i] = scale
 }
 
 // missing is the likeness of a document that has no vector of an outside embedder: it is no number, and so neither above nor below any.

@@ -128,9 +128,8 @@ type loading struct {
 
 // job is a block on its way.
 type job struct {
-	kind  byte
 	body  []byte
-	piece *match.Piece
+	piece *match.Piece // nil: it has records
 	err   error
 	done  chan struct{}
 }
@@ -141,7 +140,7 @@ func (l *loading) run(ctx context.Context, in *snapshot.Reader) error {
 	for range cores() {
 		working.Go(func() {
 			for j := range todo {
-				j.piece, j.err = l.take(j.kind, j.body)
+				j.err = l.take(j)
 				select {
 				case spare <- j.body:
 				default:
@@ -176,7 +175,12 @@ func (l *loading) read(ctx context.Context, in *snapshot.Reader, todo, order cha
 		if err != nil {
 			return err
 		}
-		j := &job{kind: kind, body: body, done: make(chan struct{})}
+		j := &job{body: body, done: make(chan struct{})}
+		if kind != blockRecords {
+			if j.piece, err = l.index.Next(kind, body); err != nil {
+				return err
+			}
+		}
 		todo <- j
 		order <- j
 		if time.Since(l.told) >= progressEvery {
@@ -186,11 +190,11 @@ func (l *loading) read(ctx context.Context, in *snapshot.Reader, todo, order cha
 	}
 }
 
-func (l *loading) take(kind byte, body []byte) (*match.Piece, error) {
-	if kind == blockRecords {
-		return nil, l.r.readRecords(body)
+func (l *loading) take(j *job) error {
+	if j.piece == nil {
+		return l.r.readRecords(j.body)
 	}
-	return match.ReadPiece(kind, body)
+	return j.piece.Read(j.body)
 }
 
 // add puts the pieces together; after a mistake it lets the others go by.

@@ -20,16 +20,20 @@ func AppendList(b []byte, list []string) []byte {
 }
 
 // Cursor reads the fields of a body, one after the other. After a mistake it reads zeros, and [Cursor.Bad] says so. What it has read stays
-// valid; it shares one copy of the body.
+// valid.
 type Cursor struct {
-	text  string
+	body  []byte
+	text  string // a copy of the body that all texts share; "" where each is a copy of its own
 	at    int
 	bad   bool
 	lists []string // room for the lists that come
 }
 
-// NewCursor copies a body.
-func NewCursor(body []byte) *Cursor { return &Cursor{text: string(body)} }
+// NewCursor is for a body that is texts for the most part: it copies it, and the texts share that copy.
+func NewCursor(body []byte) *Cursor { return &Cursor{body: body, text: string(body)} }
+
+// NewSparseCursor is for a body that has few texts: each is copied when it is read.
+func NewSparseCursor(body []byte) *Cursor { return &Cursor{body: body} }
 
 // Bad says whether there was a mistake.
 func (c *Cursor) Bad() bool { return c.bad }
@@ -38,20 +42,20 @@ func (c *Cursor) Bad() bool { return c.bad }
 func (c *Cursor) Fail() { c.bad = true }
 
 // Len is how many octets are left.
-func (c *Cursor) Len() int { return len(c.text) - c.at }
+func (c *Cursor) Len() int { return len(c.body) - c.at }
 
 // Done says that all was read, without a mistake.
-func (c *Cursor) Done() bool { return !c.bad && c.at == len(c.text) }
+func (c *Cursor) Done() bool { return !c.bad && c.at == len(c.body) }
 
 // Number is the next uvarint; one above limit is a mistake.
 func (c *Cursor) Number(limit int) int {
 	var n uint64
 	for shift := 0; ; shift += 7 {
-		if c.bad || c.at == len(c.text) || shift > 56 {
+		if c.bad || c.at == len(c.body) || shift > 56 {
 			c.bad = true
 			return 0
 		}
-		b := c.text[c.at]
+		b := c.body[c.at]
 		c.at++
 		n |= uint64(b&0x7f) << shift
 		if b < 0x80 {
@@ -72,7 +76,10 @@ func (c *Cursor) Octets(n int) string {
 		return ""
 	}
 	c.at += n
-	return c.text[c.at-n : c.at]
+	if c.text != "" {
+		return c.text[c.at-n : c.at]
+	}
+	return string(c.body[c.at-n : c.at])
 }
 
 // Text is a length and as many octets.
