@@ -145,8 +145,12 @@ func showAgentCmd(o *options) *cobra.Command {
 func printAgent(w io.Writer, d admin.AgentDetail) {
 	fmt.Fprintf(w, "AIC          %s\n", d.AIC)
 	if e := d.Entry; e != nil {
+		visibility := e.Visibility
+		if e.Bound != "" {
+			visibility += " (at most " + e.Bound + ", as the operator has set it)"
+		}
 		fmt.Fprintf(w, "name         %s\nentry        %s, version %d, attached %v, visibility %s\nskills       %s\n",
-			e.Name, e.State, e.Version, e.Attached, e.Visibility, strings.Join(e.Skills, " "))
+			e.Name, e.State, e.Version, e.Attached, visibility, strings.Join(e.Skills, " "))
 	}
 	if e := d.Ended; e != nil {
 		fmt.Fprintf(w, "entry        %s at %s %s\n", e.State, e.At.Format(time.RFC3339), e.Reason)

@@ -110,6 +110,7 @@ type AgentRow struct {
 	State        string    `json:"state"`
 	Attached     bool      `json:"attached"`
 	Visibility   string    `json:"visibility"`
+	Bound        string    `json:"bound,omitempty"` // the widest visibility that the operator leaves the agent
 	Version      uint64    `json:"version"`
 	Skills       []string  `json:"skills"`
 	LastModified time.Time `json:"last_modified"`

@@ -55,6 +55,9 @@ func agentRow(l registry.Listing) admin.AgentRow {
 		AIC: l.AIC, State: l.State.String(), Attached: l.Alive, Visibility: l.Visibility.String(), Version: l.Version,
 		LastModified: l.LastModified, Skills: []string{},
 	}
+	if l.Bound != nil {
+		row.Bound = l.Bound.Visibility.String()
+	}
 	for _, c := range l.Capabilities {
 		row.Name = c.AgentName
 		row.Skills = append(row.Skills, c.SkillID)

@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/config"
+	"agentgw/directory"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/identity/identitytest"
 )
@@ -173,6 +176,71 @@ func TestImportOverAnEnrolledAgent(t *testing.T) {
 	after, err := g.app.registry.Get(done.AIC)
 	if err != nil || after.Provenance != before.Provenance || !after.ExpiresAt.Equal(before.ExpiresAt) || after.Version != before.Version+1 || !strings.Contains(string(after.ACS), "Sells more.") {
 		t.Errorf("%+v, %v", after, err)
+	}
+}
+
+// Whom an operator shows an agent to is the most that the agent may show itself to, until the operator says otherwise.
+func TestTheOperatorsVisibilityStands(t *testing.T) {
+	g := newGatewayWith(t, "import.example", func(c *config.Gateway) { c.Limits.UpdateRate = 100 })
+	done, cert := g.mustEnrol("agw.discover", "acps.skill.invoke:*")
+	s, err := g.attach(cert, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := 0
+	put := func(v directory.Visibility, allow ...string) directory.Entry {
+		t.Helper()
+		says++
+		e := must(g.app.registry.Get(done.AIC))
+		doc := strings.Replace(pharmacyACS, "Sells medicine.", fmt.Sprint("Says ", says), 1)
+		if typ, payload := verb(t, s, &arp.ACSPut{AIC: done.AIC, ACS: []byte(doc), Expected: e.Version, Visibility: uint8(v), Allow: allow}); typ != frame.ACSState {
+			t.Fatalf("%v %x", typ, payload)
+		}
+		return must(g.app.registry.Get(done.AIC))
+	}
+	sets := func(v directory.Visibility, allow ...string) {
+		t.Helper()
+		var line map[string]any
+		if err := json.Unmarshal(g.export()[0], &line); err != nil {
+			t.Fatal(err)
+		}
+		entry := line["entry"].(map[string]any)
+		entry["visibility"], entry["allow"] = v, allow
+		if got := counts(g.imports(true, must(json.Marshal(line)))); got != "0 1 0 " {
+			t.Fatal(got)
+		}
+	}
+	if e := put(directory.VisiblePublic); e.Visibility != directory.VisiblePublic || e.Bound != nil {
+		t.Errorf("before: %v, bound %v", e.Visibility, e.Bound)
+	}
+	sets(directory.VisibleDomain)
+	if e := put(directory.VisiblePublic); e.Visibility != directory.VisibleDomain {
+		t.Errorf("its next own update made it %v", e.Visibility)
+	}
+	if e := put(directory.VisibleListed, "partner.example"); e.Visibility != directory.VisibleDomain || len(e.Allow) > 0 {
+		t.Errorf("%v %v", e.Visibility, e.Allow)
+	}
+	if e := put(directory.VisiblePrivate); e.Visibility != directory.VisiblePrivate {
+		t.Errorf("a narrower one: %v", e.Visibility)
+	}
+	if d, err := g.app.Agent(admin.AgentRequest{AIC: done.AIC}); err != nil || d.Entry.Visibility != "private" || d.Entry.Bound != "domain" {
+		t.Errorf("%+v, %v", d.Entry, err)
+	}
+	// A line that leaves the visibility as it is says nothing of it.
+	changed := []byte(strings.Replace(string(g.export()[0]), fmt.Sprint("Says ", says), "The operator's words.", 1))
+	if got := counts(g.imports(true, changed)); got != "0 1 0 " {
+		t.Fatal(got)
+	}
+	if e := put(directory.VisiblePublic); e.Visibility != directory.VisibleDomain {
+		t.Errorf("back to its bound: %v", e.Visibility)
+	}
+	sets(directory.VisibleListed, "partner.example", "other.example")
+	if e := put(directory.VisibleListed, "other.example", "third.example"); !slices.Equal(e.Allow, []string{"other.example"}) {
+		t.Errorf("listed %v", e.Allow)
+	}
+	sets(directory.VisiblePublic) // the operator takes it back
+	if e := put(directory.VisibleListed, "third.example"); !slices.Equal(e.Allow, []string{"third.example"}) || e.Bound != nil {
+		t.Errorf("%v %v, bound %v", e.Visibility, e.Allow, e.Bound)
 	}
 }
 

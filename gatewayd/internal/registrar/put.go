@@ -19,7 +19,7 @@ import (
 )
 
 // put replaces the ACS of an attached agent by the whole one that it sends, if the entry is still the one that the agent knows.
-// Skills outside its grant are removed and listed. A provider that has changed is authorised anew; the AIC stays.
+// Skills outside its grant are removed and listed; it is shown to nobody to whom the operator does not show it. A provider that has changed is authorised anew; the AIC stays.
 func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, agent Agent) (*arp.ACSState, error) {
 	attached := r.findOn(agent.AIC, s.Conn())
 	if attached == nil {
@@ -57,7 +57,9 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
 	}
 	was := e
-	e.Skills, e.Visibility, e.Allow, e.Card = granted, directory.Visibility(m.Visibility), m.Allow, cardOf(m.Kind, m.ACS)
+	asked := directory.Reach{Visibility: directory.Visibility(m.Visibility), Allow: m.Allow}
+	reach := asked.Within(e.Bound)
+	e.Skills, e.Visibility, e.Allow, e.Card = granted, reach.Visibility, reach.Allow, cardOf(m.Kind, m.ACS)
 	same, err := says(was, e, doc)
 	if err != nil {
 		return nil, err
@@ -69,6 +71,9 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 		return nil, frame.Errorf(frame.State, "the entry of %s changed at this moment: read it and try again", m.AIC)
 	} else if err != nil {
 		return nil, fmt.Errorf("commit the ACS of %s: %w", m.AIC, err)
+	}
+	if reach.Visibility != asked.Visibility || len(reach.Allow) != len(asked.Allow) {
+		r.log.Info("agent asks to be seen by more than the operator has set", "aic", m.AIC, "asked", asked.Visibility.String(), "is", reach.Visibility.String())
 	}
 	attached.declared.Store(&declared{e.Version, doc.Provider})
 	r.cfg.AuditSoon(KindUpdated, map[string]any{"aic": m.AIC, "version": e.Version, "acs": hex.EncodeToString(e.ACSHash[:])})
