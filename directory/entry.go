@@ -61,6 +61,12 @@ type Provenance struct {
 	Provider    string   // "unverified" until somebody has proved who the provider is
 }
 
+// SubmittedByImport is who submits what an operator imports. No agent and no grant has such a name.
+const SubmittedByImport = "import"
+
+// Imported says that no agent has registered the entry: nobody holds a credential under its AIC, so nobody can attach.
+func (p Provenance) Imported() bool { return p.SubmittedBy == SubmittedByImport }
+
 // ProviderUnverified is the provenance of a provider that only says its own name.
 const ProviderUnverified = "unverified"
 

@@ -109,6 +109,7 @@ type AgentRow struct {
 	Name         string    `json:"name"`
 	State        string    `json:"state"`
 	Attached     bool      `json:"attached"`
+	Imported     bool      `json:"imported,omitempty"` // by `gatewayd import`: it has no credential, and cannot attach
 	Visibility   string    `json:"visibility"`
 	Bound        string    `json:"bound,omitempty"` // the widest visibility that the operator leaves the agent
 	Version      uint64    `json:"version"`

@@ -153,6 +153,32 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// Lists, details and searches tell imported entries from enrolled ones.
+func TestImportedEntriesAreMarked(t *testing.T) {
+	g := newGateway(t, "import.example")
+	enrolled, _ := g.mustEnrol("agw.discover", "acps.skill.invoke:*")
+	g.imports(false, sampleLine(t, g, 1, nil))
+	id := sampleAIC(t, g, 1)
+	want := map[string]bool{enrolled.AIC: false, id: true}
+	for _, r := range must(g.app.Agents(admin.AgentsRequest{})).Agents {
+		if is, ok := want[r.AIC]; !ok || r.Imported != is {
+			t.Errorf("listed: %+v", r)
+		}
+		if d, err := g.app.Agent(admin.AgentRequest{AIC: r.AIC}); err != nil || d.Entry.Imported != want[r.AIC] {
+			t.Errorf("shown: %+v, %v", d.Entry, err)
+		}
+	}
+	m, err := g.app.Match(t.Context(), admin.MatchRequest{Ask: semreq.Ask{Query: semreq.Query{Text: "remedy for a sore throat"}}, Offline: true})
+	if err != nil || len(m.Candidates) != 4 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	for _, c := range m.Candidates {
+		if c.Imported != strings.Contains(c.Capability, id) {
+			t.Errorf("found: %+v", c)
+		}
+	}
+}
+
 // An enrolled agent's credential, state and authorised skills are nobody else's to change.
 func TestImportOverAnEnrolledAgent(t *testing.T) {
 	g := newGateway(t, "import.example")

@@ -53,7 +53,11 @@ func (a *app) Match(ctx context.Context, r admin.MatchRequest) (*admin.Match, er
 		out.Reduced = "ranked by its words alone: " + reduced.Error()
 	}
 	for _, c := range found {
-		out.Candidates = append(out.Candidates, candidateView(c))
+		v := candidateView(c)
+		if e, err := a.registry.Get(c.AIC); err == nil { // else it went at this moment
+			v.Imported = e.Provenance.Imported()
+		}
+		out.Candidates = append(out.Candidates, v)
 	}
 	if len(found) == int(req.Want) {
 		last := found[len(found)-1]

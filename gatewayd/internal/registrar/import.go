@@ -38,9 +38,6 @@ const (
 	Updated
 )
 
-// importedBy marks entries that no agent has registered. No grant has such a name.
-const importedBy = "import"
-
 // importTries is how often an entry is looked at again that changes at this moment.
 const importTries = 4
 
@@ -144,7 +141,7 @@ func (r *Registrar) importNew(ctx context.Context, in Import) (Outcome, director
 	id := string(in.AIC)
 	e, err := r.cfg.Directory.Register(ctx, directory.Entry{
 		AIC: id, State: in.State, ExpiresAt: in.ExpiresAt, Visibility: in.Visibility, Allow: in.Allow, Skills: in.Skills, Card: in.Card,
-		Provenance: directory.Provenance{SubmittedBy: importedBy, Provider: directory.ProviderUnverified},
+		Provenance: directory.Provenance{SubmittedBy: directory.SubmittedByImport, Provider: directory.ProviderUnverified},
 	}, doc, func(tx directory.Tx) error { return tx.Reserve(id, now) })
 	if errors.Is(err, directory.ErrExists) {
 		if _, ok := r.cfg.Directory.Get(id); ok {

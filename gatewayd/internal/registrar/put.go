@@ -171,7 +171,7 @@ func (r *Registrar) Withdraw(ctx context.Context, id, reason string) error {
 	if err := r.cfg.Audit(ctx, KindWithdrawn, Withdrawn{id, clip(reason)}); err != nil {
 		return err
 	}
-	if e.Provenance.SubmittedBy == importedBy { // the AMC has never heard of it
+	if e.Provenance.Imported() { // the AMC has never heard of it
 		return r.cfg.Directory.Withdraw(ctx, id, reason)
 	}
 	if err := r.cfg.Directory.Owe(ctx, id, reason); err != nil { // first: a crash in between must not leave a withdrawn agent its credentials
