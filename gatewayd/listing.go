@@ -129,9 +129,14 @@ func checkFilter(expression string) error {
 // warnOfClasses tells of classes that nothing is filed under, unless by somebody with a newer taxonomy.
 func warnOfClasses(w io.Writer, classes []string) {
 	for _, c := range classes {
-		if _, ok := taxonomy.Find(c); !ok {
-			fmt.Fprintf(w, "%s has no class %q: name one by its path or the id of a skill's\n", taxonomy.Version, c)
+		if _, ok := taxonomy.Find(c); ok {
+			continue
 		}
+		meant := "name one by its path or the id of a skill's"
+		if path, ok := taxonomy.Nearest(c); ok {
+			meant = fmt.Sprintf("did you mean %q?", path)
+		}
+		fmt.Fprintf(w, "%s has no class %q: %s\n", taxonomy.Version, c, meant)
 	}
 }
 

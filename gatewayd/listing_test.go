@@ -35,11 +35,11 @@ func TestImportedAgentsAreMarked(t *testing.T) {
 // What is wrong with a request is told before a daemon is asked; a class that the taxonomy has not is told, and asked for all the same.
 func TestResolveTellsMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--as goes with --explain":                     {"x", "--as", "peer.example"},
-		"give one of them":                             {"x", "--explain", "--trace"},
-		"a filter is like {":                           {"x", "--filter", "[]"},
-		`oasf/1.1.0 has no class "language_procesing"`: {"--class", "language_procesing"},
-		"no daemon answers":                            {"--class", "oasf:10302"},
+		"--as goes with --explain": {"x", "--as", "peer.example"},
+		"give one of them":         {"x", "--explain", "--trace"},
+		"a filter is like {":       {"x", "--filter", "[]"},
+		`oasf/1.1.0 has no class "language_procesing": did you mean "language_processing"?`: {"--class", "language_procesing"},
+		"no daemon answers": {"--class", "oasf:10302"},
 	} {
 		cli, root := daemon.NewCLI("gatewayd", "")
 		root.AddCommand(resolveCmd(&options{cli}))

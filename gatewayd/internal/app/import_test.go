@@ -153,6 +153,34 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// A class that the taxonomy has not is taken, and told line by line, and the log hears of what is new.
+func TestImportWarnsOfUnknownClasses(t *testing.T) {
+	g := newGateway(t, "import.example")
+	tagged := func(n int, tag string) json.RawMessage {
+		return sampleLine(t, g, n, func(l map[string]any) {
+			l["acs"].(map[string]any)["skills"].([]any)[1].(map[string]any)["tags"] = []string{"medicine", tag}
+		})
+	}
+	lines := []json.RawMessage{tagged(1, "oasf:10302"), tagged(2, "oasf:language_procesing"), sampleLine(t, g, 3, nil), tagged(4, "oasf:newer/class")}
+	for range 2 { // the second time they are there already
+		got := g.imports(false, lines...)
+		if len(got.Rejected) > 0 || got.Registered+got.Unchanged != 4 || len(got.Warnings) != 2 {
+			t.Fatalf("%+v", got)
+		}
+		for i, want := range []admin.WarnedLine{
+			{Line: 2, AIC: sampleAIC(t, g, 2), What: `acs.skills[1].tags[1]: oasf/1.1.0 has no class "language_procesing", and the tag is kept; did you mean "language_processing"?`},
+			{Line: 4, AIC: sampleAIC(t, g, 4), What: `acs.skills[1].tags[1]: oasf/1.1.0 has no class "newer/class", and the tag is kept; name one by its path or the id of a skill's`},
+		} {
+			if got.Warnings[i].What != want.What || got.Warnings[i].Line != want.Line {
+				t.Errorf("%+v, want %+v", got.Warnings[i], want)
+			}
+		}
+	}
+	if n := strings.Count(g.logs.String(), "taxonomy has not"); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, g.logs.String())
+	}
+}
+
 // Lists, details and searches tell imported entries from enrolled ones.
 func TestImportedEntriesAreMarked(t *testing.T) {
 	g := newGateway(t, "import.example")

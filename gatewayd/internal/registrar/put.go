@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"agentgw/directory"
@@ -75,9 +76,24 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	if reach.Visibility != asked.Visibility || len(reach.Allow) != len(asked.Allow) {
 		r.log.Info("agent asks to be seen by more than the operator has set", "aic", m.AIC, "asked", asked.Visibility.String(), "is", reach.Visibility.String())
 	}
+	r.tellUnknown(m.AIC, newlyUnknown(was, doc))
 	attached.declared.Store(&declared{e.Version, doc.Provider})
 	r.cfg.AuditSoon(KindUpdated, map[string]any{"aic": m.AIC, "version": e.Version, "acs": hex.EncodeToString(e.ACSHash[:])})
 	return stateOf(e, granted, removed), nil
+}
+
+// newlyUnknown are the classes of an ACS that the taxonomy has not, without those of the entry before it, which were told then.
+func newlyUnknown(was directory.Entry, doc *acs.ACS) []string {
+	unknown := doc.UnknownClasses()
+	if len(unknown) == 0 {
+		return nil
+	}
+	held, err := acs.Parse(was.ACS)
+	if err != nil { // the directory wrote it
+		return unknown
+	}
+	told := held.UnknownClasses()
+	return slices.DeleteFunc(unknown, func(c string) bool { return slices.Contains(told, c) })
 }
 
 // says says whether an entry with another ACS would tell its readers what it tells them now.
