@@ -101,6 +101,9 @@ func enrolCmd(o *options) *cobra.Command {
 				for _, r := range done.Removed {
 					fmt.Fprintf(w, "not granted: %s\n", r)
 				}
+				for _, m := range done.Warnings {
+					fmt.Fprintf(w, "warning: %s\n", m)
+				}
 				if done.Before != "" {
 					fmt.Fprintf(w, "AIC %s is still registered, unless it was revoked: ask the operator of its domain to revoke it (gatewayd agents revoke %s)\n", done.Before, done.Before)
 				}
@@ -165,6 +168,9 @@ func updateCmd(o *options) *cobra.Command {
 				}
 				for _, r := range out.Removed {
 					fmt.Fprintf(w, "not granted: %s\n", r)
+				}
+				for _, m := range out.Warnings {
+					fmt.Fprintf(w, "warning: %s\n", m)
 				}
 			})
 		},

@@ -32,6 +32,7 @@ type Entry struct {
 	ExpiresAt    time.Time // zero: it does not expire
 	Visibility   Visibility
 	Allow        []string // domains, for VisibleListed
+	Bound        *Reach   // the widest that the agent may make visibility and allow list, on the operator's word; nil: as wide as it likes
 	Skills       []string // skill ids that the Agent Management Center authorised; the ACS has no others
 	Provenance   Provenance
 	Taxonomy     string // version that the classes of its skills are of; "" in entries of before there were any
@@ -59,6 +60,12 @@ type Provenance struct {
 	Grant       string   // id of the Agent Management Center's grant, or of the enrolment token
 	Provider    string   // "unverified" until somebody has proved who the provider is
 }
+
+// SubmittedByImport is who submits what an operator imports. No agent and no grant has such a name.
+const SubmittedByImport = "import"
+
+// Imported says that no agent has registered the entry: nobody holds a credential under its AIC, so nobody can attach.
+func (p Provenance) Imported() bool { return p.SubmittedBy == SubmittedByImport }
 
 // ProviderUnverified is the provenance of a provider that only says its own name.
 const ProviderUnverified = "unverified"
@@ -105,6 +112,13 @@ type storedEntry struct {
 	Edition      uint64   `cbor:"19,keyasint,omitempty"`
 	EditionSince int64    `cbor:"20,keyasint,omitempty"`
 	Card         []byte   `cbor:"21,keyasint,omitempty"`
+
+	Bound *storedReach `cbor:"22,keyasint,omitempty"` // a program of before there were bounds passes it by, and drops it with its next change of the entry
+}
+
+type storedReach struct {
+	Visibility uint8    `cbor:"1,keyasint"`
+	Allow      []string `cbor:"2,keyasint,omitempty"`
 }
 
 // EncodeEntry is the record that a store keeps. An entry over a limit is an error.
@@ -112,13 +126,17 @@ func EncodeEntry(e Entry) ([]byte, error) {
 	if err := checkEntry(e); err != nil {
 		return nil, err
 	}
+	var bound *storedReach
+	if e.Bound != nil {
+		bound = &storedReach{uint8(e.Bound.Visibility), e.Bound.Allow}
+	}
 	b, err := frame.Marshal(storedEntry{
 		Format: entryFormat, AIC: e.AIC, ACS: e.ACS, ACSHash: hashBytes(e.ACSHash), State: uint8(e.State), Version: e.Version,
 		RegisteredAt: milli(e.RegisteredAt), LastModified: milli(e.LastModified), ExpiresAt: milli(e.ExpiresAt),
 		Visibility: uint8(e.Visibility), Allow: e.Allow, Skills: e.Skills,
 		SubmittedBy: e.Provenance.SubmittedBy, CertSHA256: hashBytes(e.Provenance.CertSHA256), SPKI: hashBytes(e.Provenance.SPKI),
 		Grant: e.Provenance.Grant, Provider: e.Provenance.Provider, Taxonomy: e.Taxonomy,
-		Edition: e.Edition.Number, EditionSince: milli(e.Edition.Since), Card: e.Card,
+		Edition: e.Edition.Number, EditionSince: milli(e.Edition.Since), Card: e.Card, Bound: bound,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode entry %s: %w", e.AIC, err)
@@ -141,6 +159,8 @@ func checkEntry(e Entry) error {
 		return fmt.Errorf("entry %s: %d domains in its allow list, the limit is %d", e.AIC, len(e.Allow), MaxAllow)
 	case len(e.Skills) > MaxSkills:
 		return fmt.Errorf("entry %s: %d authorised skills, the limit is %d", e.AIC, len(e.Skills), MaxSkills)
+	case e.Bound != nil && (e.Bound.Visibility > VisiblePrivate || len(e.Bound.Allow) > MaxAllow):
+		return fmt.Errorf("entry %s: its bound is visibility %v with %d domains, which does not exist", e.AIC, e.Bound.Visibility, len(e.Bound.Allow))
 	case e.State > Expired || e.Visibility > VisiblePrivate:
 		return fmt.Errorf("entry %s: state %v or visibility %v does not exist", e.AIC, e.State, e.Visibility)
 	}
@@ -162,6 +182,9 @@ func DecodeEntry(b []byte) (Entry, error) {
 		Visibility: Visibility(s.Visibility), Allow: s.Allow, Skills: s.Skills, Taxonomy: s.Taxonomy,
 		Edition:    Edition{s.Edition, fromMilli(s.EditionSince)},
 		Provenance: Provenance{SubmittedBy: s.SubmittedBy, Grant: s.Grant, Provider: s.Provider},
+	}
+	if s.Bound != nil {
+		e.Bound = &Reach{Visibility(s.Bound.Visibility), s.Bound.Allow}
 	}
 	for _, h := range []struct {
 		to   *[32]byte

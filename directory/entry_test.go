@@ -55,6 +55,51 @@ func TestEntryEncodingIsGolden(t *testing.T) {
 	}
 }
 
+// A bound is an optional key of format 1: a record without one is as it was, and a program that does not know the key passes it by.
+func TestBoundIsAnOptionalKey(t *testing.T) {
+	e := testEntry()
+	e.Bound = &Reach{VisibleListed, []string{"a.example"}}
+	b, err := EncodeEntry(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "b2" + golden[2:] + "16a2" + "0101" + "0281" + "69" + hex.EncodeToString([]byte("a.example"))
+	if got := hex.EncodeToString(b); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	got, err := DecodeEntry(b)
+	if diff := cmp.Diff(e, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if h, err := DecodeHead(b); err != nil || h.Version != e.Version { // a program with fewer keys
+		t.Errorf("%+v, %v", h, err)
+	}
+	e.Bound.Visibility = 9
+	if _, err := EncodeEntry(e); err == nil {
+		t.Error("a bound of no visibility is encoded")
+	}
+}
+
+func TestReachWithin(t *testing.T) {
+	a, ab, bc, c := []string{"a.example"}, []string{"a.example", "b.example"}, []string{"b.example", "c.example"}, []string{"c.example"}
+	public, domain, private := Reach{Visibility: VisiblePublic}, Reach{Visibility: VisibleDomain}, Reach{Visibility: VisiblePrivate}
+	listed := func(l []string) Reach { return Reach{VisibleListed, l} }
+	for _, x := range []struct{ asked, bound, want Reach }{
+		{public, domain, domain}, {public, private, private}, {public, listed(ab), listed(ab)}, {public, public, public},
+		{listed(ab), public, listed(ab)}, {listed(ab), listed(bc), listed([]string{"b.example"})}, {listed(a), listed(ab), listed(a)},
+		{listed(ab), listed(c), domain}, {listed(a), domain, domain}, {listed(a), private, private},
+		{domain, public, domain}, {domain, listed(a), domain}, {domain, domain, domain}, {domain, private, private},
+		{private, public, private}, {private, listed(a), private}, {private, domain, private}, {private, private, private},
+	} {
+		if got := x.asked.Within(&x.bound); !cmp.Equal(got, x.want) {
+			t.Errorf("%v within %v is %v, want %v", x.asked, x.bound, got, x.want)
+		}
+		if got := x.asked.Within(nil); !cmp.Equal(got, x.asked) {
+			t.Errorf("%v without a bound is %v", x.asked, got)
+		}
+	}
+}
+
 func TestEncodeEntryRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Entry){
 		"no AIC":          func(e *Entry) { e.AIC = "" },

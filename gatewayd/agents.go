@@ -145,8 +145,15 @@ func showAgentCmd(o *options) *cobra.Command {
 func printAgent(w io.Writer, d admin.AgentDetail) {
 	fmt.Fprintf(w, "AIC          %s\n", d.AIC)
 	if e := d.Entry; e != nil {
-		fmt.Fprintf(w, "name         %s\nentry        %s, version %d, attached %v, visibility %s\nskills       %s\n",
-			e.Name, e.State, e.Version, e.Attached, e.Visibility, strings.Join(e.Skills, " "))
+		is, visibility := fmt.Sprint("attached ", e.Attached), e.Visibility
+		if e.Imported {
+			is = "imported (it has no credential, and cannot attach)"
+		}
+		if e.Bound != "" {
+			visibility += " (at most " + e.Bound + ", as the operator has set it)"
+		}
+		fmt.Fprintf(w, "name         %s\nentry        %s, version %d, %s, visibility %s\nskills      %s\n",
+			e.Name, e.State, e.Version, is, visibility, strings.Join(e.Skills, " "))
 	}
 	if e := d.Ended; e != nil {
 		fmt.Fprintf(w, "entry        %s at %s %s\n", e.State, e.At.Format(time.RFC3339), e.Reason)

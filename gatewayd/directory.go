@@ -52,7 +52,7 @@ func importAgentsCmd(o *options) *cobra.Command {
 		Long: "Takes entries of this domain into the directory, by the checks of a registration, each line for itself. An imported agent can be found; it has no\n" +
 			"credential, so it cannot attach, and nobody can have a session with it: an agent that is to be reached enrols, under an AIC of its own.\n" +
 			"Taken are the specification, visibility, allowed domains, authorised skills, expiry, and the states ACTIVE and DEPRECATED. A second import of the\n" +
-			"same file changes nothing. Rejected lines are told on stderr, and make the exit code 1.",
+			"same file changes nothing. Rejected lines are told on stderr, and make the exit code 1; warnings are told there too, and do not.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := cmd.InOrStdin()
 			if args[0] != "-" {
@@ -71,8 +71,8 @@ func importAgentsCmd(o *options) *cobra.Command {
 			err = i.run(in)
 			i.done.Seconds = time.Since(i.began).Seconds()
 			if err := errors.Join(err, o.Print(cmd.OutOrStdout(), i.done, func(w io.Writer) {
-				fmt.Fprintf(w, "%d lines in %.1f s: %d registered, %d updated, %d unchanged, %d rejected\n",
-					i.done.Lines, i.done.Seconds, i.done.Registered, i.done.Updated, i.done.Unchanged, i.done.Rejected)
+				fmt.Fprintf(w, "%d lines in %.1f s: %d registered, %d updated, %d unchanged, %d rejected, %d warnings\n",
+					i.done.Lines, i.done.Seconds, i.done.Registered, i.done.Updated, i.done.Unchanged, i.done.Rejected, i.done.Warnings)
 			})); err != nil {
 				return err
 			}
@@ -93,6 +93,7 @@ type importSummary struct {
 	Updated    int     `json:"updated"`
 	Unchanged  int     `json:"unchanged"`
 	Rejected   int     `json:"rejected"`
+	Warnings   int     `json:"warnings"`
 	Seconds    float64 `json:"seconds"`
 }
 
@@ -185,6 +186,10 @@ func (i *importer) send() error {
 	i.done.Unchanged += out.Unchanged
 	for _, r := range out.Rejected {
 		i.reject(r)
+	}
+	for _, w := range out.Warnings {
+		i.done.Warnings++
+		fmt.Fprintf(i.cmd.ErrOrStderr(), "line %d: %s: warning: %s\n", w.Line, w.AIC, w.What)
 	}
 	if time.Since(i.told) >= tellEvery {
 		i.told = time.Now()

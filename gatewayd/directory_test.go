@@ -24,6 +24,9 @@ func taker(t *testing.T) (socket string, calls *[]admin.ImportRequest) {
 		for _, l := range r.Lines {
 			if strings.Contains(string(l.Entry), "good") {
 				out.Registered++
+				if strings.Contains(string(l.Entry), "odd") {
+					out.Warnings = append(out.Warnings, admin.WarnedLine{Line: l.Line, AIC: "B", What: "acs.skills[0].tags[0]: odd"})
+				}
 			} else {
 				out.Rejected = append(out.Rejected, admin.RejectedLine{Line: l.Line, AIC: "A", Why: "acs: no"})
 			}
@@ -67,6 +70,10 @@ func TestImportReadsLines(t *testing.T) {
 	}
 	if len(*calls) != 1 || string((*calls)[0].Lines[1].Entry) != `{"bad":"<&>"}` || (*calls)[0].Lines[2].Line != 7 {
 		t.Errorf("calls %+v", *calls)
+	}
+	out, errs, code = runImport(t, socket, "{\"good\":\"odd\"}")
+	if code != daemon.ExitDone || !strings.Contains(out, "0 rejected, 1 warnings") || errs != "line 1: B: warning: acs.skills[0].tags[0]: odd\n" {
+		t.Errorf("a warning: %q, %q, exit %d", out, errs, code)
 	}
 	if out, _, code := runImport(t, socket, ""); code != daemon.ExitDone || !strings.Contains(out, "0 lines") {
 		t.Errorf("nothing: %q, exit %d", out, code)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,9 +71,17 @@ func listAgentsCmd(o *options) *cobra.Command {
 func printAgents(w io.Writer, rows []admin.AgentRow) {
 	t := table(w, "AIC", "NAME", "STATE", "ATTACHED", "VISIBILITY", "SKILLS")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\n", r.AIC, r.Name, r.State, r.Attached, r.Visibility, strings.Join(r.Skills, " "))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.AIC, r.Name, r.State, attached(r.Attached, r.Imported), r.Visibility, strings.Join(r.Skills, " "))
 	}
 	t.Flush()
+}
+
+// attached says whether an agent is attached, or why it never will be.
+func attached(is, imported bool) string {
+	if imported {
+		return "imported"
+	}
+	return strconv.FormatBool(is)
 }
 
 func searchAgentsCmd(o *options) *cobra.Command {
@@ -120,16 +129,21 @@ func checkFilter(expression string) error {
 // warnOfClasses tells of classes that nothing is filed under, unless by somebody with a newer taxonomy.
 func warnOfClasses(w io.Writer, classes []string) {
 	for _, c := range classes {
-		if _, ok := taxonomy.Find(c); !ok {
-			fmt.Fprintf(w, "%s has no class %q: name one by its path or the id of a skill's\n", taxonomy.Version, c)
+		if _, ok := taxonomy.Find(c); ok {
+			continue
 		}
+		meant := "name one by its path or the id of a skill's"
+		if path, ok := taxonomy.Nearest(c); ok {
+			meant = fmt.Sprintf("did you mean %q?", path)
+		}
+		fmt.Fprintf(w, "%s has no class %q: %s\n", taxonomy.Version, c, meant)
 	}
 }
 
 func printFound(w io.Writer, m admin.Match) {
 	t := table(w, "CONFIDENCE", "SKILL", "AGENT", "ATTACHED", "CAPABILITY")
 	for _, c := range m.Candidates {
-		fmt.Fprintf(t, "%.1f %%\t%s\t%s\t%v\t%s\n", float64(c.Confidence)/100, c.Name, c.Agent, !c.Offline, c.Capability)
+		fmt.Fprintf(t, "%.1f %%\t%s\t%s\t%s\t%s\n", float64(c.Confidence)/100, c.Name, c.Agent, attached(!c.Offline, c.Imported), c.Capability)
 	}
 	t.Flush()
 	if m.Next != "" {

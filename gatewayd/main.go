@@ -304,6 +304,9 @@ func statusCmd(o *options) *cobra.Command {
 func printStatus(w io.Writer, s admin.Status) {
 	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\npin       %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\naudit     %s\namc       %s\n",
 		s.Gateway, s.Domain, s.Version, s.Listen, s.Pin, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded, s.Audit, s.AMC)
+	if e := s.Embedder; e != nil {
+		fmt.Fprintf(w, "embedder  %s, model %s: %s\n", e.Endpoint, e.Model, embedderText(e))
+	}
 	for _, g := range s.Gateways {
 		fmt.Fprintf(w, "gateway   %s, attached\n", g)
 	}
@@ -325,6 +328,22 @@ func printStatus(w io.Writer, s admin.Status) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", d.Domain, d.Issuer, source, d.Fingerprint)
 	}
 	t.Flush()
+}
+
+// embedderText is how an embeddings endpoint does, in words.
+func embedderText(e *admin.EmbedderStatus) string {
+	switch {
+	case e.State == "failing" && e.Since != nil && e.Tried != nil:
+		return fmt.Sprintf("failing since %s, last tried %s, %d of %d vectors filled; requests are ranked by their words alone meanwhile (%s)",
+			e.Since.Format(time.RFC3339), e.Tried.Format(time.RFC3339), e.Vectors, e.Of, e.Error)
+	case e.State == "filling":
+		text := fmt.Sprintf("filling %d of %d vectors; entries without theirs are ranked by their words meanwhile", e.Vectors, e.Of)
+		if e.Error != "" {
+			text += " (the last round left some out: " + e.Error + ")"
+		}
+		return text
+	}
+	return fmt.Sprintf("%s, %d vectors", e.State, e.Vectors)
 }
 
 func table(w io.Writer, head ...string) *tabwriter.Writer {

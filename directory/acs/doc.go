@@ -7,6 +7,7 @@
 //     [ACS] that it returns is a read-only view of the document; members that this package does not know stay in the document
 //     and come out of [ACS.Encode] again.
 //   - [ACS.Validate] names every violation with its JSON path and says what to do about it.
+//   - [ACS.Warnings] names what is valid and probably a mistake: classes that the embedded taxonomy has not.
 //   - [Authoritative] sets what only a gateway may set (aic, active, lastModifiedTime) and removes skills that were not granted.
 //   - [Hash] is SHA-256 over the JSON Canonicalization Scheme (RFC 8785), so that it survives any re-encoding.
 //

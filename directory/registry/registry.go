@@ -124,8 +124,8 @@ const (
 )
 
 // Resolve is the best capabilities that the asker may see and that are offered now, best first. Private entries are seen by
-// nobody here.
-func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
+// nobody here. The error is that of a request whose context ended before its turn came.
+func (r *Registry) Resolve(ctx context.Context, q Request, now time.Time) ([]directory.Candidate, error) {
 	own, passes := q.Refuse, r.filtered(q.Filter)
 	q.Offered = func(c *directory.Capability) bool {
 		rec := r.record(c.AIC)
@@ -152,18 +152,27 @@ func (r *Registry) Resolve(q Request, now time.Time) []directory.Candidate {
 		return ""
 	}
 	q.Load = r.load
-	list := r.ranked(q.Query)
+	list, err := r.ranked(ctx, q.Query)
 	for i := range list {
 		list[i].Offline = !r.Alive(list[i].AIC)
 	}
-	return list
+	return list, err
 }
 
 // ranked waits for its turn: more requests at a time than there are processors end no sooner, and each has memory for every capability.
-func (r *Registry) ranked(q match.Query) []directory.Candidate {
-	r.resolving <- struct{}{}
-	defer func() { <-r.resolving }()
-	return r.index.Resolve(q)
+// One that nobody waits for any more takes no turn.
+func (r *Registry) ranked(ctx context.Context, q match.Query) ([]directory.Candidate, error) {
+	err := ctx.Err()
+	if err == nil {
+		select {
+		case r.resolving <- struct{}{}:
+			defer func() { <-r.resolving }()
+			return r.index.Resolve(q), nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return nil, fmt.Errorf("wait for a turn among the requests: %w", err)
 }
 
 // Refused is a capability that a request comes near to and does not get, and why.
@@ -177,14 +186,15 @@ type Refused struct {
 const MaxRefused = 20
 
 // Explain is Resolve, with the best of those that were held back.
-func (r *Registry) Explain(q Request, now time.Time) ([]directory.Candidate, []Refused) {
+func (r *Registry) Explain(ctx context.Context, q Request, now time.Time) ([]directory.Candidate, []Refused, error) {
 	var refused []Refused
 	q.Refused = func(c *directory.Capability, score float64, why string) {
 		if len(refused) < MaxRefused {
 			refused = append(refused, Refused{*c, score, why})
 		}
 	}
-	return r.Resolve(q, now), refused
+	list, err := r.Resolve(ctx, q, now)
+	return list, refused, err
 }
 
 // filtered judges one capability after another by a filter, as far as its budget goes.

@@ -56,9 +56,16 @@ func ask(text string) Request {
 	return Request{Query: match.Query{Text: text, MinScore: 1000}, Asker: "home.example", Home: true}
 }
 
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 func found(r *Registry, q Request) []string {
 	var out []string
-	for _, c := range r.Resolve(q, now) {
+	for _, c := range must(r.Resolve(context.Background(), q, now)) {
 		out = append(out, c.AIC)
 	}
 	return out
@@ -267,7 +274,7 @@ func TestWhoIsOffered(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	list := r.Resolve(Request{Query: match.Query{Text: "kite"}, IncludeOffline: true}, now)
+	list := must(r.Resolve(t.Context(), Request{Query: match.Query{Text: "kite"}, IncludeOffline: true}, now))
 	if list[0].Offline || !list[1].Offline {
 		t.Errorf("marks %v %v", list[0].Offline, list[1].Offline)
 	}
@@ -495,12 +502,12 @@ func TestASearchContinuesWhereItEnded(t *testing.T) {
 	}
 	whole := ask("kite")
 	whole.Limit, whole.MinScore = 25, 0
-	all := r.Resolve(whole, now)
+	all := must(r.Resolve(t.Context(), whole, now))
 	var got []string
 	q := ask("kite")
 	q.Limit, q.MinScore = 4, 0
 	for range 10 {
-		list := r.Resolve(q, now)
+		list := must(r.Resolve(t.Context(), q, now))
 		if len(list) == 0 {
 			break
 		}
@@ -625,5 +632,42 @@ func TestRequestsAtATimeAreBounded(t *testing.T) {
 	all.Wait()
 	if n := int(most.Load()); n > cap(r.resolving) {
 		t.Errorf("%d at a time, %d are to be", n, cap(r.resolving))
+	}
+}
+
+// A request that nobody waits for any more does not wait for its turn, and takes none.
+func TestACancelledRequestGivesUpItsPlace(t *testing.T) {
+	var m store.Memory
+	r, _ := open(t, &m)
+	register(t, r, 1, "kite")
+	for range cap(r.resolving) {
+		r.resolving <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan error, 1)
+	go func() {
+		_, err := r.Resolve(ctx, ask("kite"), now)
+		waits <- err
+	}()
+	select {
+	case err := <-waits:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	cancel()
+	select {
+	case err := <-waits:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a request that was cancelled: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("a request that was cancelled still waits")
+	}
+	<-r.resolving // a place is free, and it is not for who has gone
+	if _, _, err := r.Explain(ctx, ask("kite"), now); !errors.Is(err, context.Canceled) {
+		t.Errorf("a request that had been cancelled before: %v", err)
+	}
+	if got := found(r, ask("kite")); len(got) != 1 || len(r.resolving) != cap(r.resolving)-1 {
+		t.Errorf("%q, %d places taken", got, len(r.resolving))
 	}
 }

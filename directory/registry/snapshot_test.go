@@ -86,7 +86,7 @@ func TestASnapshotIsTheDirectory(t *testing.T) {
 			}
 		}
 		everything := Request{Query: match.Query{Text: "kite boat train"}, Home: true, IncludeOffline: true}
-		if x, y := r.Resolve(everything, now), got.Resolve(everything, now); !cmp.Equal(x, y) || len(x) == 0 {
+		if x, y := must(r.Resolve(t.Context(), everything, now)), must(got.Resolve(t.Context(), everything, now)); !cmp.Equal(x, y) || len(x) == 0 {
 			t.Errorf("found %v, then %v", x, y)
 		}
 		with := func(m Mark) bool { return m.Credential || m.State == directory.Suspended }

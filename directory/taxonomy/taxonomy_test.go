@@ -65,3 +65,25 @@ func TestPathsAreNotEndless(t *testing.T) {
 		t.Errorf("%d above %q", len(got), got[0])
 	}
 }
+
+func TestNearest(t *testing.T) {
+	for in, want := range map[string]string{
+		"language_procesing": "language_processing",
+		"oasf:Language_Processing/language_genertion/sumarization": "language_processing/language_generation/summarization",
+		"summarization":                    "language_processing/language_generation/summarization",
+		"language_generation/summarizaton": "language_processing/language_generation/summarization",
+		"language_processing/language_generation/summarization/invoices": "",
+		"10303": "", "": "", "ai": "", "fishing": "", "no/such/class": "", strings.Repeat("a", MaxPath+1): "",
+	} {
+		if got, ok := Nearest(in); got != want || ok != (want != "") {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+}
+
+func BenchmarkNearest(b *testing.B) {
+	long := strings.Repeat("language_processing/", 4)[:64]
+	for b.Loop() {
+		Nearest(long)
+	}
+}

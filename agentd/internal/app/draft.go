@@ -33,6 +33,19 @@ func ReadDraft(ctx context.Context, source string, allowPrivate bool) ([]byte, e
 	return raw, nil
 }
 
+// draftWarnings is what a gateway takes of a document and is probably a mistake, by the taxonomy of this program.
+func draftWarnings(doc []byte) []string {
+	read := acs.Parse
+	if acs.IsCard(doc) {
+		read = acs.FromCard
+	}
+	a, err := read(doc)
+	if err != nil { // the gateway has said what it makes of it
+		return nil
+	}
+	return a.Warnings().Lines()
+}
+
 // draftKind is what ENROL and ACS_PUT call a document.
 func draftKind(doc []byte) uint8 {
 	if acs.IsCard(doc) {

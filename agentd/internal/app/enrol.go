@@ -54,8 +54,9 @@ type EnrolResult struct {
 	Domain       string   `json:"domain"`
 	Gateway      string   `json:"gateway"`
 	Capabilities []string `json:"capabilities"`
-	Removed      []string `json:"removed,omitempty"` // asked for and not granted
-	Command      []string `json:"command,omitempty"` // that starts its program
+	Removed      []string `json:"removed,omitempty"`  // asked for and not granted
+	Warnings     []string `json:"warnings,omitempty"` // of the draft: taken, and probably mistakes
+	Command      []string `json:"command,omitempty"`  // that starts its program
 	Config       string   `json:"config"`
 	Running      bool     `json:"running"`          // the running daemon serves it already
 	Before       string   `json:"before,omitempty"` // AIC that the name had before, which only the operator of its domain can take away
@@ -114,7 +115,7 @@ func Enrol(ctx context.Context, o EnrolOptions) (*EnrolResult, error) {
 	if err := folder.keepEnrolment(cfg, file, o, done, e); err != nil {
 		return nil, fmt.Errorf("agent %s is registered as %s, but that could not be kept: run the same command again; %w", o.Name, done.AIC, err)
 	}
-	out := &EnrolResult{Name: o.Name, AIC: done.AIC, Domain: own.Domain, Gateway: gateway, Capabilities: done.Caps, Config: file, Command: o.command()}
+	out := &EnrolResult{Name: o.Name, AIC: done.AIC, Domain: own.Domain, Gateway: gateway, Capabilities: done.Caps, Warnings: draftWarnings(draft), Config: file, Command: o.command()}
 	for _, r := range done.Removed {
 		out.Removed = append(out.Removed, r.Path)
 	}

@@ -215,6 +215,31 @@ func TestUpdateKeepsTheVisibility(t *testing.T) {
 	}
 }
 
+// Whoever enrols or updates an agent under a class that is not known hears of it, whatever the gateway is.
+func TestUnknownClassesAreTold(t *testing.T) {
+	c := newCounter(t)
+	misspelt := strings.Replace(draft, `"tags":["medicine"]`, `"tags":["medicine","oasf:language_procesing"]`, 1)
+	const want = `skills[0].tags[1]: oasf/1.1.0 has no class "language_procesing", and the tag is kept; did you mean "language_processing"?`
+	o := c.options(t.TempDir())
+	if err := os.WriteFile(o.ACS, []byte(misspelt), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := Enrol(t.Context(), o); err != nil || !slices.Equal(done.Warnings, []string{want}) {
+		t.Errorf("enrolled: %+v, %v", done, err)
+	}
+	a, _, _ := serving(t, c)
+	if done, err := a.Update(t.Context(), local.UpdateRequest{ACS: misspelt}); err != nil || !slices.Equal(done.Warnings, []string{want}) {
+		t.Errorf("updated: %+v, %v", done, err)
+	}
+	if done, err := a.Update(t.Context(), local.UpdateRequest{ACS: draft}); err != nil || done.Warnings != nil {
+		t.Errorf("updated: %+v, %v", done, err)
+	}
+	card := `{"url":"https://x.example","skills":[{"id":"a","tags":["oasf:language_procesing"]}]}`
+	if got := draftWarnings([]byte(card)); len(got) != 1 || !strings.HasPrefix(got[0], "skills[0].tags[0]: ") {
+		t.Errorf("a card: %q", got)
+	}
+}
+
 // onceHandler is a log that fails the test when a key is given to its lines twice.
 type onceHandler struct {
 	slog.Handler

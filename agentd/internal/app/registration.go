@@ -61,7 +61,7 @@ func (a *app) Update(ctx context.Context, r local.UpdateRequest) (local.UpdateAn
 		return local.UpdateAnswer{}, err
 	}
 	ag.version, ag.visibility, ag.allow = done.EntryVersion, r.Visibility, r.Allow
-	out := local.UpdateAnswer{AIC: ag.cred.AIC, Version: done.EntryVersion, Capabilities: done.Caps}
+	out := local.UpdateAnswer{AIC: ag.cred.AIC, Version: done.EntryVersion, Capabilities: done.Caps, Warnings: draftWarnings([]byte(r.ACS))}
 	for _, p := range done.Removed {
 		out.Removed = append(out.Removed, p.Path)
 	}

@@ -62,7 +62,8 @@ type UpdateAnswer struct {
 	AIC          string   `json:"aic"`
 	Version      uint64   `json:"version"`
 	Capabilities []string `json:"capabilities"`
-	Removed      []string `json:"removed,omitempty"` // not granted
+	Removed      []string `json:"removed,omitempty"`  // not granted
+	Warnings     []string `json:"warnings,omitempty"` // of the specification: taken, and probably mistakes
 }
 
 // Status is `agentd status`.

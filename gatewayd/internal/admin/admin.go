@@ -62,6 +62,20 @@ type Status struct {
 	Waiting  int        `json:"waiting"`           // registrations that wait for an operator here
 	// Siblings are the other AMCs of the domain, where one is here
 	Siblings []SiblingRow `json:"siblings,omitempty"`
+	// Embedder is the embeddings endpoint, where one is configured
+	Embedder *EmbedderStatus `json:"embedder,omitempty"`
+}
+
+// EmbedderStatus is how an embeddings endpoint does. Whatever its state is, requests are answered: without vectors they are ranked by their words.
+type EmbedderStatus struct {
+	Endpoint string     `json:"endpoint"` // without credentials
+	Model    string     `json:"model"`
+	State    string     `json:"state"`           // ready; filling: entries wait for their vectors; failing: the endpoint does not answer
+	Vectors  int        `json:"vectors"`         // of entries, that there are
+	Of       int        `json:"of"`              // that there will be
+	Since    *time.Time `json:"since,omitempty"` // failing: from then on
+	Tried    *time.Time `json:"tried,omitempty"` // failing: last
+	Error    string     `json:"error,omitempty"` // failing: the last one; filling: why the last round left entries out
 }
 
 // SiblingRow is another AMC of the domain, as the one here is attached to it.
@@ -109,7 +123,9 @@ type AgentRow struct {
 	Name         string    `json:"name"`
 	State        string    `json:"state"`
 	Attached     bool      `json:"attached"`
+	Imported     bool      `json:"imported,omitempty"` // by `gatewayd import`: it has no credential, and cannot attach
 	Visibility   string    `json:"visibility"`
+	Bound        string    `json:"bound,omitempty"` // the widest visibility that the operator leaves the agent
 	Version      uint64    `json:"version"`
 	Skills       []string  `json:"skills"`
 	LastModified time.Time `json:"last_modified"`

@@ -51,6 +51,14 @@ type Imported struct {
 	Updated    int            `json:"updated"`
 	Unchanged  int            `json:"unchanged"` // there already, with this content
 	Rejected   []RejectedLine `json:"rejected"`
+	Warnings   []WarnedLine   `json:"warnings"` // of lines that were not rejected
+}
+
+// WarnedLine says what is probably a mistake in a line, where, and what may have been meant.
+type WarnedLine struct {
+	Line int    `json:"line"`
+	AIC  string `json:"aic"`
+	What string `json:"what"`
 }
 
 // RejectedLine says what is wrong with a line, where, and what to do.

@@ -39,6 +39,7 @@ type Candidate struct {
 	Cosine     float64   `json:"cosine"`   // likeness of the meanings by the embedder
 	Coverage   uint16    `json:"coverage"` // of the request's terms, by their rarity, per ten thousand
 	Offline    bool      `json:"offline,omitempty"`
+	Imported   bool      `json:"imported,omitempty"` // its agent has no credential, and cannot attach
 }
 
 // Matched is one field and the terms found there.

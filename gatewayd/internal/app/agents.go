@@ -52,8 +52,11 @@ func (a *app) page(r admin.AgentsRequest) (list []registry.Listing, next string,
 
 func agentRow(l registry.Listing) admin.AgentRow {
 	row := admin.AgentRow{
-		AIC: l.AIC, State: l.State.String(), Attached: l.Alive, Visibility: l.Visibility.String(), Version: l.Version,
+		AIC: l.AIC, State: l.State.String(), Attached: l.Alive, Imported: l.Provenance.Imported(), Visibility: l.Visibility.String(), Version: l.Version,
 		LastModified: l.LastModified, Skills: []string{},
+	}
+	if l.Bound != nil {
+		row.Bound = l.Bound.Visibility.String()
 	}
 	for _, c := range l.Capabilities {
 		row.Name = c.AgentName

@@ -59,6 +59,7 @@ type app struct {
 	registry  *registry.Registry
 	loaded    string            // what that was loaded from
 	meanings  *embedding.Keeper // nil without an embeddings endpoint
+	endpoint  string            // its URL, without credentials
 	amc       *amc.AMC          // nil without the role
 	center    amc.Center        // the AMC, wherever it is
 	remote    *aaap.Client      // it, when it is on another host

@@ -12,6 +12,40 @@ import (
 	"agentgw/internal/identity/identitytest"
 )
 
+// A class that the taxonomy has not is taken, in a card and in an ACS, and the log hears of it once.
+func TestUnknownClassesAreToldOnce(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, "pharmacy.example")
+	key := identitytest.NewKey(t)
+	tagged := func(doc, tag string) string {
+		return strings.Replace(doc, `"tags":["medicine"]`, `"tags":["medicine","`+tag+`"]`, 1)
+	}
+	done, err := g.enrolAs(g.token(), key, arp.Enrol{CSR: must(identity.NewCSR(key)), Draft: []byte(tagged(pharmacyCard, "oasf:newer/class")), DraftKind: arp.DraftCard, Visibility: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := g.app.registry.Capabilities(done.AIC); len(c) != 1 || len(c[0].Classes) != 1 || c[0].Classes[0] != "newer/class" {
+		t.Errorf("%+v", c)
+	}
+	s, err := g.attach(must(identity.TLSCertificate(done.Chain, key)), &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		tag   string
+		lines int
+	}{{"oasf:newer/class", 1}, {"oasf:10302", 1}, {"oasf:another/class", 2}} {
+		e := must(g.app.registry.Get(done.AIC))
+		doc := strings.Replace(tagged(pharmacyACS, step.tag), "Sells medicine.", "Sells "+step.tag, 1)
+		if typ, payload := verb(t, s, &arp.ACSPut{AIC: done.AIC, ACS: []byte(doc), Expected: e.Version, Visibility: 2}); typ != frame.ACSState {
+			t.Fatalf("%v %x", typ, payload)
+		}
+		if n := strings.Count(g.logs.String(), "taxonomy has not"); n != step.lines {
+			t.Errorf("%s: %d lines in the log, want %d:\n%s", step.tag, n, step.lines, g.logs.String())
+		}
+	}
+}
+
 const pharmacyCard = `{ "name":"Corner pharmacy",  "description":"Sells medicine.","version":"1.0.0","provider":{"organization":"Pharmacy","url":"https://pharmacy.example"},
  "supportedInterfaces":[{"url":"https://pharmacy.example/a2a","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{"streaming":true},
  "defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/embedding"
 	"agentgw/internal/secret"
 )
@@ -29,5 +30,26 @@ func (a *app) openEmbedder() error {
 	}
 	a.registry.UseEmbedder(client.ID(), client.Dim())
 	a.meanings = embedding.NewKeeper(client, a.registry, client.Batch(), time.Duration(c.Timeout), a.log)
+	a.endpoint = client.Endpoint()
 	return nil
+}
+
+// embedderStatus is nil where no endpoint is configured.
+func (a *app) embedderStatus() *admin.EmbedderStatus {
+	if a.meanings == nil {
+		return nil
+	}
+	s := a.meanings.Standing()
+	out := &admin.EmbedderStatus{Endpoint: a.endpoint, Model: a.cfg.Embedder.Model, State: "ready", Vectors: s.Filled, Of: s.Wanted}
+	switch {
+	case !s.Failing.IsZero():
+		since, tried := s.Failing.UTC(), s.Tried.UTC()
+		out.State, out.Since, out.Tried = "failing", &since, &tried
+	case s.Filled < s.Wanted:
+		out.State = "filling"
+	}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	return out
 }

@@ -86,6 +86,9 @@ func TestAnEmbeddingsEndpointRanks(t *testing.T) {
 	if len(m.Candidates) == 0 || m.Candidates[0].Name != "Corner shop" || m.Reduced != "" || !strings.Contains(m.Embedder, " m/3") {
 		t.Fatalf("by meaning: %+v", m)
 	}
+	if s := g.app.Status().Embedder; s == nil || s.State != "ready" || s.Vectors != 5 || s.Of != 5 || s.Endpoint != endpoint.URL+"/v1/embeddings" || s.Model != "m" || s.Error != "" {
+		t.Errorf("status: %+v", s)
+	}
 	if m = ask("lodging"); len(m.Candidates) == 0 || m.Candidates[0].Name != "Night desk" {
 		t.Errorf("by meaning: %+v", m)
 	}
@@ -93,5 +96,11 @@ func TestAnEmbeddingsEndpointRanks(t *testing.T) {
 	m = ask("a hotel room")
 	if len(m.Candidates) == 0 || m.Candidates[0].Name != "Night desk" || m.Candidates[0].Cosine != 0 || !strings.Contains(m.Reduced, "words alone") || strings.Contains(m.Reduced, "k3y") {
 		t.Errorf("without the endpoint: %+v", m)
+	}
+	if s := g.app.Status().Embedder; s.State != "failing" || s.Since == nil || !strings.Contains(s.Error, "500") || strings.Contains(s.Error, "k3y") {
+		t.Errorf("status: %+v", s)
+	}
+	if s := newGateway(t, "plain.example").app.Status(); s.Embedder != nil {
+		t.Errorf("without an endpoint: %+v", s.Embedder)
 	}
 }

@@ -63,10 +63,10 @@ func (g glue) SetAlive(id string, alive bool) { g.Registry.SetAlive(id, alive, n
 func (g glue) SetCapacity(id string, free uint8) { g.Registry.SetCapacity(id, free) }
 
 // Match implements relay.Directory.
-func (g glue) Match(ctx context.Context, q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) []directory.Candidate {
+func (g glue) Match(ctx context.Context, q semreq.Query, c semreq.Constraints, asker relay.Asker, want int, minScore uint16) ([]directory.Candidate, error) {
 	search := registryRequest(q, c, asker, want, minScore)
 	embedRequest(ctx, g.meanings, &search.Query) // what went wrong is in the log
-	return g.Resolve(search, now())
+	return g.Resolve(ctx, search, now())
 }
 
 // embedRequest has a request ranked by the embeddings endpoint, where there is one. Where that does not answer, the request is ranked by

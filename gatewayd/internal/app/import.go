@@ -19,6 +19,7 @@ import (
 	"agentgw/directory"
 	"agentgw/directory/acs"
 	"agentgw/directory/aic"
+	"agentgw/directory/taxonomy"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/internal/frame"
@@ -29,6 +30,9 @@ const kindImported = "directory.imported" // one call's lines of an import
 
 // importWriters is how many entries of a call are on their way to the disk at a time: a commit takes as many.
 const importWriters = 128
+
+// maxToldClasses bounds a line of the log.
+const maxToldClasses = 8
 
 // importedRecord is what the audit log keeps of one call. The sum is SHA-256 over a line `AIC version hash` for each entry that was registered or
 // updated, in the order of AICs; the hash is the ACS's, in hexadecimal.
@@ -50,15 +54,26 @@ func (a *app) Import(ctx context.Context, r admin.ImportRequest) (*admin.Importe
 	if len(r.Lines) == 0 || len(r.Lines) > admin.MaxImportBatch {
 		return nil, frame.Errorf(frame.ReqInvalid, "%d lines in one call: 1 to %d are taken", len(r.Lines), admin.MaxImportBatch)
 	}
-	out := &admin.Imported{Rejected: []admin.RejectedLine{}}
-	var mu sync.Mutex // guards out and written
-	var written []string
+	out := &admin.Imported{Rejected: []admin.RejectedLine{}, Warnings: []admin.WarnedLine{}}
+	var mu sync.Mutex // guards out, written and filed
+	var written, filed []string
 	each(r.Lines, importWriters, func(line admin.ImportLine) {
-		id, outcome, e, err := a.importLine(ctx, line.Entry, r.Update)
+		in, outcome, e, err := a.importLine(ctx, line.Entry, r.Update)
+		var warnings, unknown []string
+		if err == nil {
+			warnings, unknown = in.Doc.Warnings().Lines(), in.Doc.UnknownClasses()
+		}
 		mu.Lock()
 		defer mu.Unlock()
+		for _, w := range warnings {
+			out.Warnings = append(out.Warnings, admin.WarnedLine{Line: line.Line, AIC: e.AIC, What: "acs." + w})
+		}
 		switch {
 		case err != nil:
+			id := ""
+			if in.Doc != nil {
+				id = in.Doc.AIC
+			}
 			out.Rejected = append(out.Rejected, admin.RejectedLine{Line: line.Line, AIC: id, Why: frame.Text(err)})
 			return
 		case outcome == registrar.Unchanged:
@@ -69,11 +84,19 @@ func (a *app) Import(ctx context.Context, r admin.ImportRequest) (*admin.Importe
 		default:
 			out.Updated++
 		}
+		filed = append(filed, unknown...)
 		written = append(written, fmt.Sprintf("%s %d %x\n", e.AIC, e.Version, e.ACSHash))
 	})
+	slices.SortStableFunc(out.Warnings, func(x, y admin.WarnedLine) int { return x.Line - y.Line })
 	slices.SortFunc(out.Rejected, func(x, y admin.RejectedLine) int { return x.Line - y.Line })
 	if len(written) == 0 {
 		return out, nil
+	}
+	if len(filed) > 0 {
+		slices.Sort(filed)
+		filed = slices.Compact(filed)
+		a.log.Warn("imported skills are filed under classes that the taxonomy has not", "file", filepath.Base(r.File), "taxonomy", taxonomy.Version,
+			"classes", filed[:min(len(filed), maxToldClasses)], "in_all", len(filed))
 	}
 	slices.Sort(written)
 	sum := sha256.Sum256([]byte(strings.Join(written, "")))
@@ -101,21 +124,20 @@ func each[T any](list []T, atOnce int, f func(T)) {
 	running.Wait()
 }
 
-// importLine takes one entry; id is its AIC where that can be read.
-func (a *app) importLine(ctx context.Context, raw []byte, update bool) (id string, outcome registrar.Outcome, e directory.Entry, err error) {
-	in, id, err := a.readImport(raw)
-	if err != nil {
-		return id, 0, e, err
+// importLine takes one entry; in is what could be read of it.
+func (a *app) importLine(ctx context.Context, raw []byte, update bool) (in registrar.Import, outcome registrar.Outcome, e directory.Entry, err error) {
+	if in, err = a.readImport(raw); err != nil {
+		return in, 0, e, err
 	}
 	in.Update = update
 	outcome, e, err = a.agents.Import(ctx, in)
-	return id, outcome, e, err
+	return in, outcome, e, err
 }
 
 // readImport reads a line, and holds that its AIC is one that this directory may have.
-func (a *app) readImport(raw []byte) (in registrar.Import, id string, err error) {
+func (a *app) readImport(raw []byte) (in registrar.Import, err error) {
 	if len(raw) > admin.MaxImportLine {
-		return in, "", frame.Errorf(frame.ReqInvalid, "%d octets, the limit is %d", len(raw), admin.MaxImportLine)
+		return in, frame.Errorf(frame.ReqInvalid, "%d octets, the limit is %d", len(raw), admin.MaxImportLine)
 	}
 	line := struct {
 		ACS   json.RawMessage `json:"acs"`
@@ -123,26 +145,25 @@ func (a *app) readImport(raw []byte) (in registrar.Import, id string, err error)
 		Card  string          `json:"card"`
 	}{}
 	if err := strictJSON(raw, &line); err != nil {
-		return in, "", frame.Errorf(frame.ReqInvalid, "%w; a line is as `gatewayd agents export` writes it", err)
+		return in, frame.Errorf(frame.ReqInvalid, "%w; a line is as `gatewayd agents export` writes it", err)
 	}
 	if line.ACS == nil {
-		return in, "", frame.Errorf(frame.ReqInvalid, "acs: is missing; a line is as `gatewayd agents export` writes it")
+		return in, frame.Errorf(frame.ReqInvalid, "acs: is missing; a line is as `gatewayd agents export` writes it")
 	}
 	if in.Doc, err = acs.Parse(line.ACS); err != nil {
-		return in, "", frame.Errorf(frame.ReqInvalid, "acs: %w", err)
+		return in, frame.Errorf(frame.ReqInvalid, "acs: %w", err)
 	}
-	id = in.Doc.AIC
-	if in.AIC, err = a.importable(id); err != nil {
-		return in, id, err
+	if in.AIC, err = a.importable(in.Doc.AIC); err != nil {
+		return in, err
 	}
 	if line.Card != "" {
 		in.Card = []byte(line.Card)
 	}
 	in.State, in.Visibility = directory.Active, directory.VisibleDomain
 	if line.Entry != nil {
-		return in, id, line.Entry.into(&in, a.cfg.Domain)
+		err = line.Entry.into(&in, a.cfg.Domain)
 	}
-	return in, id, nil
+	return in, err
 }
 
 // importedEntry is [admin.EntryView] as an import reads it: what is not there is told from what is empty. Members that follow from others, or are

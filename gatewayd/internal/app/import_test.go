@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"agentgw/config"
+	"agentgw/directory"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/frame"
 	"agentgw/internal/identity"
 	"agentgw/internal/identity/identitytest"
 )
@@ -150,6 +153,60 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// A class that the taxonomy has not is taken, and told line by line, and the log hears of what is new.
+func TestImportWarnsOfUnknownClasses(t *testing.T) {
+	g := newGateway(t, "import.example")
+	tagged := func(n int, tag string) json.RawMessage {
+		return sampleLine(t, g, n, func(l map[string]any) {
+			l["acs"].(map[string]any)["skills"].([]any)[1].(map[string]any)["tags"] = []string{"medicine", tag}
+		})
+	}
+	lines := []json.RawMessage{tagged(1, "oasf:10302"), tagged(2, "oasf:language_procesing"), sampleLine(t, g, 3, nil), tagged(4, "oasf:newer/class")}
+	for range 2 { // the second time they are there already
+		got := g.imports(false, lines...)
+		if len(got.Rejected) > 0 || got.Registered+got.Unchanged != 4 || len(got.Warnings) != 2 {
+			t.Fatalf("%+v", got)
+		}
+		for i, want := range []admin.WarnedLine{
+			{Line: 2, AIC: sampleAIC(t, g, 2), What: `acs.skills[1].tags[1]: oasf/1.1.0 has no class "language_procesing", and the tag is kept; did you mean "language_processing"?`},
+			{Line: 4, AIC: sampleAIC(t, g, 4), What: `acs.skills[1].tags[1]: oasf/1.1.0 has no class "newer/class", and the tag is kept; name one by its path or the id of a skill's`},
+		} {
+			if got.Warnings[i].What != want.What || got.Warnings[i].Line != want.Line {
+				t.Errorf("%+v, want %+v", got.Warnings[i], want)
+			}
+		}
+	}
+	if n := strings.Count(g.logs.String(), "taxonomy has not"); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, g.logs.String())
+	}
+}
+
+// Lists, details and searches tell imported entries from enrolled ones.
+func TestImportedEntriesAreMarked(t *testing.T) {
+	g := newGateway(t, "import.example")
+	enrolled, _ := g.mustEnrol("agw.discover", "acps.skill.invoke:*")
+	g.imports(false, sampleLine(t, g, 1, nil))
+	id := sampleAIC(t, g, 1)
+	want := map[string]bool{enrolled.AIC: false, id: true}
+	for _, r := range must(g.app.Agents(admin.AgentsRequest{})).Agents {
+		if is, ok := want[r.AIC]; !ok || r.Imported != is {
+			t.Errorf("listed: %+v", r)
+		}
+		if d, err := g.app.Agent(admin.AgentRequest{AIC: r.AIC}); err != nil || d.Entry.Imported != want[r.AIC] {
+			t.Errorf("shown: %+v, %v", d.Entry, err)
+		}
+	}
+	m, err := g.app.Match(t.Context(), admin.MatchRequest{Ask: semreq.Ask{Query: semreq.Query{Text: "remedy for a sore throat"}}, Offline: true})
+	if err != nil || len(m.Candidates) != 4 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	for _, c := range m.Candidates {
+		if c.Imported != strings.Contains(c.Capability, id) {
+			t.Errorf("found: %+v", c)
+		}
+	}
+}
+
 // An enrolled agent's credential, state and authorised skills are nobody else's to change.
 func TestImportOverAnEnrolledAgent(t *testing.T) {
 	g := newGateway(t, "import.example")
@@ -173,6 +230,71 @@ func TestImportOverAnEnrolledAgent(t *testing.T) {
 	after, err := g.app.registry.Get(done.AIC)
 	if err != nil || after.Provenance != before.Provenance || !after.ExpiresAt.Equal(before.ExpiresAt) || after.Version != before.Version+1 || !strings.Contains(string(after.ACS), "Sells more.") {
 		t.Errorf("%+v, %v", after, err)
+	}
+}
+
+// Whom an operator shows an agent to is the most that the agent may show itself to, until the operator says otherwise.
+func TestTheOperatorsVisibilityStands(t *testing.T) {
+	g := newGatewayWith(t, "import.example", func(c *config.Gateway) { c.Limits.UpdateRate = 100 })
+	done, cert := g.mustEnrol("agw.discover", "acps.skill.invoke:*")
+	s, err := g.attach(cert, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := 0
+	put := func(v directory.Visibility, allow ...string) directory.Entry {
+		t.Helper()
+		says++
+		e := must(g.app.registry.Get(done.AIC))
+		doc := strings.Replace(pharmacyACS, "Sells medicine.", fmt.Sprint("Says ", says), 1)
+		if typ, payload := verb(t, s, &arp.ACSPut{AIC: done.AIC, ACS: []byte(doc), Expected: e.Version, Visibility: uint8(v), Allow: allow}); typ != frame.ACSState {
+			t.Fatalf("%v %x", typ, payload)
+		}
+		return must(g.app.registry.Get(done.AIC))
+	}
+	sets := func(v directory.Visibility, allow ...string) {
+		t.Helper()
+		var line map[string]any
+		if err := json.Unmarshal(g.export()[0], &line); err != nil {
+			t.Fatal(err)
+		}
+		entry := line["entry"].(map[string]any)
+		entry["visibility"], entry["allow"] = v, allow
+		if got := counts(g.imports(true, must(json.Marshal(line)))); got != "0 1 0 " {
+			t.Fatal(got)
+		}
+	}
+	if e := put(directory.VisiblePublic); e.Visibility != directory.VisiblePublic || e.Bound != nil {
+		t.Errorf("before: %v, bound %v", e.Visibility, e.Bound)
+	}
+	sets(directory.VisibleDomain)
+	if e := put(directory.VisiblePublic); e.Visibility != directory.VisibleDomain {
+		t.Errorf("its next own update made it %v", e.Visibility)
+	}
+	if e := put(directory.VisibleListed, "partner.example"); e.Visibility != directory.VisibleDomain || len(e.Allow) > 0 {
+		t.Errorf("%v %v", e.Visibility, e.Allow)
+	}
+	if e := put(directory.VisiblePrivate); e.Visibility != directory.VisiblePrivate {
+		t.Errorf("a narrower one: %v", e.Visibility)
+	}
+	if d, err := g.app.Agent(admin.AgentRequest{AIC: done.AIC}); err != nil || d.Entry.Visibility != "private" || d.Entry.Bound != "domain" {
+		t.Errorf("%+v, %v", d.Entry, err)
+	}
+	// A line that leaves the visibility as it is says nothing of it.
+	changed := []byte(strings.Replace(string(g.export()[0]), fmt.Sprint("Says ", says), "The operator's words.", 1))
+	if got := counts(g.imports(true, changed)); got != "0 1 0 " {
+		t.Fatal(got)
+	}
+	if e := put(directory.VisiblePublic); e.Visibility != directory.VisibleDomain {
+		t.Errorf("back to its bound: %v", e.Visibility)
+	}
+	sets(directory.VisibleListed, "partner.example", "other.example")
+	if e := put(directory.VisibleListed, "other.example", "third.example"); !slices.Equal(e.Allow, []string{"other.example"}) {
+		t.Errorf("listed %v", e.Allow)
+	}
+	sets(directory.VisiblePublic) // the operator takes it back
+	if e := put(directory.VisibleListed, "third.example"); !slices.Equal(e.Allow, []string{"third.example"}) || e.Bound != nil {
+		t.Errorf("%v %v, bound %v", e.Visibility, e.Allow, e.Bound)
 	}
 }
 

@@ -39,7 +39,10 @@ func (a *app) Match(ctx context.Context, r admin.MatchRequest) (*admin.Match, er
 		return nil, err
 	}
 	reduced := embedRequest(ctx, a.meanings, &search.Query)
-	found, refused := a.registry.Explain(search, now())
+	found, refused, err := a.registry.Explain(ctx, search, now())
+	if err != nil {
+		return nil, frame.Errorf(frame.Deadline, "%w", err)
+	}
 	terms := match.Terms(q.Text)
 	slices.Sort(terms)
 	out := &admin.Match{Terms: admin.List(slices.Compact(terms)), Taxonomy: taxonomy.Version, Embedder: match.Builtin.ID(), Bar: match.AnswerBar, Candidates: []admin.Candidate{}, Refused: []admin.Refused{}}
@@ -50,7 +53,11 @@ func (a *app) Match(ctx context.Context, r admin.MatchRequest) (*admin.Match, er
 		out.Reduced = "ranked by its words alone: " + reduced.Error()
 	}
 	for _, c := range found {
-		out.Candidates = append(out.Candidates, candidateView(c))
+		v := candidateView(c)
+		if e, err := a.registry.Get(c.AIC); err == nil { // else it went at this moment
+			v.Imported = e.Provenance.Imported()
+		}
+		out.Candidates = append(out.Candidates, v)
 	}
 	if len(found) == int(req.Want) {
 		last := found[len(found)-1]

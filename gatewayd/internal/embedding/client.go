@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strings"
 	"time"
 
@@ -32,8 +33,9 @@ const (
 
 // Client is an endpoint of the OpenAI embeddings API. It implements match.Embedder.
 type Client struct {
-	cfg  Config
-	http *safehttp.Client
+	cfg    Config
+	secret string // of the URL: what stands behind its question mark, where some endpoints have their key
+	http   *safehttp.Client
 }
 
 // NewClient makes a client. The key must be one line of printable ASCII.
@@ -45,12 +47,40 @@ func NewClient(cfg Config) (*Client, error) {
 	if cfg.URL == "" || cfg.Model == "" || cfg.Dim < 1 || cfg.Batch < 1 {
 		return nil, errors.New("an endpoint needs a URL, a model, a dimension and a batch size")
 	}
+	u, err := url.Parse(cfg.URL)
+	if err != nil {
+		return nil, errors.New("the URL is malformed") // its error quotes it
+	}
 	most := min(bytesOfAnswer+int64(cfg.Batch)*int64(cfg.Dim)*bytesOfComponent, maxAnswer)
-	return &Client{cfg, safehttp.New(safehttp.Config{AllowPrivate: cfg.AllowPrivate, AllowPlain: cfg.AllowPrivate, MaxBytes: most, Timeout: callTimeout})}, nil
+	return &Client{cfg, u.RawQuery, safehttp.New(safehttp.Config{AllowPrivate: cfg.AllowPrivate, AllowPlain: cfg.AllowPrivate, MaxBytes: most, Timeout: callTimeout})}, nil
 }
 
 // ID implements match.Embedder: endpoint, model and dimension.
-func (c *Client) ID() string { return fmt.Sprintf("%s %s/%d", c.cfg.URL, c.cfg.Model, c.cfg.Dim) }
+func (c *Client) ID() string { return fmt.Sprintf("%s %s/%d", c.Endpoint(), c.cfg.Model, c.cfg.Dim) }
+
+// Endpoint is the URL without what may be a credential in it.
+func (c *Client) Endpoint() string {
+	u, err := url.Parse(c.mask(c.cfg.URL))
+	if err != nil { // it was one without the mask
+		return ""
+	}
+	return u.Redacted()
+}
+
+func (c *Client) mask(text string) string {
+	if c.secret == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, c.secret, "xxxxx")
+}
+
+// masked is an error that quotes no credential of the URL.
+func (c *Client) masked(err error) error {
+	if text := err.Error(); c.mask(text) != text {
+		return errors.New(c.mask(text))
+	}
+	return err
+}
 
 // Dim implements match.Embedder.
 func (c *Client) Dim() int { return c.cfg.Dim }
@@ -78,7 +108,7 @@ func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error)
 		n := min(len(texts), c.cfg.Batch)
 		vectors, err := c.call(ctx, texts[:n])
 		if err != nil {
-			return nil, fmt.Errorf("embeddings endpoint: %w", err)
+			return nil, fmt.Errorf("embeddings endpoint: %w", c.masked(err))
 		}
 		out, texts = append(out, vectors...), texts[n:]
 	}

@@ -278,6 +278,76 @@ func TestTheEndpointIsLeftAloneWhenItIsNotThere(t *testing.T) {
 	}
 }
 
+// The standing tells what is done, what is not and why, and since when nothing is answered.
+func TestStanding(t *testing.T) {
+	e := newEndpoint(t)
+	log, _ := logged()
+	s := &shelf{list: []registry.Listing{kept("one", "a", 1), kept("two", "b", 1)}, vectors: map[string]match.Embedded{}}
+	k := NewKeeper(newClient(t, e.URL), s, 3, time.Second, log)
+	if got := k.Standing(); got != (Standing{}) {
+		t.Errorf("at first: %+v", got)
+	}
+	e.odd.Store(func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusServiceUnavailable); return true })
+	before := time.Now()
+	k.round(t.Context())
+	k.Ask(t.Context(), "a")
+	got := k.Standing()
+	if got.Filled != 0 || got.Wanted != 4 || got.Failing.Before(before) || !got.Tried.After(got.Failing) || got.Err == nil || !strings.Contains(got.Err.Error(), "503") {
+		t.Errorf("while it fails: %+v", got)
+	}
+	e.heals()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	k.mu.Lock()
+	k.rest = time.Time{}
+	k.mu.Unlock()
+	k.Ask(gone, "a") // its asker has gone, and the endpoint did nothing
+	if again := k.Standing(); again != got {
+		t.Errorf("%+v, before %+v", again, got)
+	}
+	if _, err := k.Ask(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.Standing(); !got.Failing.IsZero() || got.Filled != 0 || got.Wanted != 4 {
+		t.Errorf("it answers again: %+v", got)
+	}
+	if err := k.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.Standing(); got != (Standing{Filled: 4, Wanted: 4}) {
+		t.Errorf("all done: %+v", got)
+	}
+	s.list = append(s.list[1:], kept("bad", "poison", 1))
+	k.undone = k.round(t.Context())
+	if e, err := k.Ask(t.Context(), "a"); err != nil || len(e.Vectors) == 0 {
+		t.Fatal(err)
+	}
+	if got := k.Standing(); got.Filled != 2 || got.Wanted != 4 || !got.Failing.IsZero() || got.Err == nil {
+		t.Errorf("one is refused: %+v", got)
+	}
+}
+
+// What stands behind the question mark of a URL may be a key: it is in no id, no error and no log.
+func TestKeysInURLsAreMasked(t *testing.T) {
+	e := newEndpoint(t)
+	c, err := NewClient(Config{URL: e.URL + "/v1?api-key=h1dden%2F", Model: "m", Key: key, Dim: 2, Batch: 3, AllowPrivate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Embed(t.Context(), []string{"a"}); err != nil {
+		t.Error(err)
+	}
+	e.odd.Store(func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusServiceUnavailable); return true })
+	_, refused := c.Embed(t.Context(), []string{"a"})
+	e.Close()
+	_, closed := c.Embed(t.Context(), []string{"a"})
+	for _, text := range []string{c.ID(), c.Endpoint(), fmt.Sprint(refused), fmt.Sprint(closed)} {
+		if strings.Contains(text, "h1dden") || !strings.Contains(text, "/v1?xxxxx") {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
 // TestASlowEndpointCostsTheTimeoutAtMost, and only as many requests as may wait at once.
 func TestASlowEndpointCostsTheTimeoutAtMost(t *testing.T) {
 	e := newEndpoint(t)

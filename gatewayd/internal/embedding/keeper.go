@@ -44,6 +44,12 @@ type entry struct {
 	version uint64
 }
 
+// filled is the version of an entry that has its vectors, and how many.
+type filled struct {
+	version uint64
+	vectors int
+}
+
 // Keeper gives requests and entries their vectors.
 type Keeper struct {
 	embedder match.Embedder
@@ -57,9 +63,15 @@ type Keeper struct {
 	rest      time.Time  // until then requests do not ask
 	complains time.Time  // from then on the log hears of failures again
 	silent    int        // failures that it did not hear of
+	failing   time.Time  // since when every call has failed; zero: the last one was answered, or there was none yet
+	why       error      // of the last call that failed, and when it did
+	tried     time.Time
+	undone    error // why the last round has left entries without vectors; nil: it has not
+	filled    int   // vectors of entries
+	wanted    int   // vectors that all entries have, when all have theirs; as the last round began
 
 	// Of Run alone.
-	done   map[string]uint64 // AIC → version that has its vectors
+	done   map[string]filled // AIC → version that has its vectors
 	failed map[string]bool   // AICs of a batch that failed: each is tried alone next time, so that one cannot hold up others
 }
 
@@ -67,12 +79,51 @@ type Keeper struct {
 func NewKeeper(e match.Embedder, dir Directory, batch int, timeout time.Duration, log *slog.Logger) *Keeper {
 	return &Keeper{
 		embedder: e, dir: dir, batch: batch, timeout: timeout, log: log, slots: make(chan struct{}, atOnce),
-		done: map[string]uint64{}, failed: map[string]bool{},
+		done: map[string]filled{}, failed: map[string]bool{},
 	}
 }
 
 // ID is the embedder's.
 func (k *Keeper) ID() string { return k.embedder.ID() }
+
+// Standing is how an embedder does.
+type Standing struct {
+	Filled, Wanted int       // vectors of entries: those that there are, and those that there will be
+	Failing        time.Time // since when the endpoint has answered nothing; zero: it answers, as far as is known
+	Tried          time.Time // when it failed last
+	Err            error     // the last failure while it fails, or why the last round has left entries without vectors; nil for none
+}
+
+// Standing says how the embedder does.
+func (k *Keeper) Standing() Standing {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := Standing{Filled: k.filled, Wanted: k.wanted, Failing: k.failing, Tried: k.tried}
+	switch {
+	case !k.failing.IsZero():
+		s.Err = k.why
+	case k.filled < k.wanted:
+		s.Err = k.undone
+	}
+	return s
+}
+
+// call has the endpoint embed texts, and notes how it does. A call that its asker breaks off says nothing of the endpoint.
+func (k *Keeper) call(ctx, asker context.Context, texts []string) ([][]float32, error) {
+	vectors, err := k.embedder.Embed(ctx, texts)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case err == nil && len(texts) > 0:
+		k.failing, k.tried, k.why = time.Time{}, time.Time{}, nil
+	case err != nil && asker.Err() == nil:
+		k.tried, k.why = time.Now(), err
+		if k.failing.IsZero() {
+			k.failing = k.tried
+		}
+	}
+	return vectors, err
+}
 
 // Why a request goes without vectors although the endpoint was not asked.
 var (
@@ -97,7 +148,7 @@ func (k *Keeper) Ask(ctx context.Context, text string) (match.Embedded, error) {
 	}
 	asked, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
-	vectors, err := k.embedder.Embed(asked, match.Passages(text))
+	vectors, err := k.call(asked, ctx, match.Passages(text))
 	if err == nil {
 		return match.Embedded{ID: k.embedder.ID(), Vectors: vectors}, nil
 	}
@@ -135,6 +186,9 @@ func (k *Keeper) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		k.mu.Lock()
+		k.undone = err
+		k.mu.Unlock()
 		if err != nil {
 			wait = min(max(2*wait, firstWait), longestWait)
 			k.complain(err)
@@ -192,14 +246,17 @@ func (k *Keeper) due() (groups [][]entry) {
 	here := map[string]bool{}
 	var group []entry
 	var alone [][]entry
-	texts := 0
+	texts, have, wanted := 0, 0, 0
 	for aic, version := range k.dir.Versions() {
 		here[aic] = true
-		if k.done[aic] == version {
+		if f, ok := k.done[aic]; ok && f.version == version {
+			have, wanted = have+f.vectors, wanted+f.vectors
 			continue
 		}
 		e := entry{aic, version}
-		switch n := len(k.dir.Capabilities(aic)); {
+		n := len(k.dir.Capabilities(aic))
+		wanted += n
+		switch {
 		case n == 0:
 		case k.failed[aic]:
 			alone = append(alone, []entry{e})
@@ -223,6 +280,9 @@ func (k *Keeper) due() (groups [][]entry) {
 			delete(k.failed, aic)
 		}
 	}
+	k.mu.Lock()
+	k.filled, k.wanted = have, wanted
+	k.mu.Unlock()
 	rand.Shuffle(len(alone), func(i, j int) { alone[i], alone[j] = alone[j], alone[i] }) // not always the same ones before it is given up
 	return append(groups, alone...)
 }
@@ -241,7 +301,7 @@ func (k *Keeper) embed(ctx context.Context, group []entry) error {
 		}
 		counts[i] = len(caps)
 	}
-	vectors, err := k.embedder.Embed(ctx, texts)
+	vectors, err := k.call(ctx, ctx, texts)
 	if err != nil {
 		return err
 	}
@@ -257,8 +317,11 @@ func (k *Keeper) embed(ctx context.Context, group []entry) error {
 		case err != nil:
 			return err
 		default:
-			k.done[e.aic] = e.version
+			k.done[e.aic] = filled{e.version, n}
 			delete(k.failed, e.aic)
+			k.mu.Lock()
+			k.filled += n
+			k.mu.Unlock()
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
+	"agentgw/directory/taxonomy"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -341,6 +342,7 @@ func (r *Registrar) publish(ctx context.Context, req *arp.Enrol, draft *acs.ACS,
 type entered struct {
 	entry   directory.Entry
 	removed []string
+	unknown []string // classes that the taxonomy has not
 }
 
 // commit makes the authoritative ACS and commits the entry, and with it what with changes.
@@ -360,7 +362,18 @@ func (r *Registrar) commit(ctx context.Context, req *arp.Enrol, draft *acs.ACS, 
 	if err != nil {
 		return n, fmt.Errorf("commit registration of %s: %w", grant.AIC, err)
 	}
-	return entered{entry, removed}, nil
+	return entered{entry, removed, doc.UnknownClasses()}, nil
+}
+
+// maxToldClasses bounds a line of the log.
+const maxToldClasses = 8
+
+// tellUnknown tells the log of classes that an agent files its skills under and the taxonomy has not. The answers have no place for it: the agent's
+// side finds them by itself.
+func (r *Registrar) tellUnknown(id string, classes []string) {
+	if len(classes) > 0 && r.complaints.Allow() {
+		r.log.Warn("skills are filed under classes that the taxonomy has not", "aic", id, "taxonomy", taxonomy.Version, "classes", classes[:min(len(classes), maxToldClasses)], "in_all", len(classes))
+	}
 }
 
 // enrolled records a registration and is the answer to it.
@@ -371,6 +384,7 @@ func (r *Registrar) enrolled(ctx context.Context, n entered, issued *arp.Credent
 	}); err != nil {
 		return nil, err
 	}
+	r.tellUnknown(e.AIC, n.unknown)
 	out := &arp.Enrolled{AIC: e.AIC, Chain: issued.Chain, Bundle: issued.Bundle, ACS: e.ACS, EntryVersion: e.Version, Grant: issued.Grant}
 	for _, s := range e.Skills {
 		out.Caps = append(out.Caps, directory.CapID(e.AIC, s))

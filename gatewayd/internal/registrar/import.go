@@ -38,15 +38,13 @@ const (
 	Updated
 )
 
-// importedBy marks entries that no agent has registered. No grant has such a name.
-const importedBy = "import"
-
 // importTries is how often an entry is looked at again that changes at this moment.
 const importTries = 4
 
 // Import takes an entry into the directory, by the checks of a registration. It gives nobody a credential: the entry can be found, and nobody can
 // attach under it. Nor does it take an AIC that is in use: one that has ended, or is reserved for somebody, is refused; of an entry that is there,
-// state, expiry and credential stay, and what its AMC has authorised is not widened. It returns the entry that is in the directory then.
+// state, expiry and credential stay, and what its AMC has authorised is not widened. A visibility that it changes of an enrolled agent is the widest that
+// the agent may ask for from then on. It returns the entry that is in the directory then.
 func (r *Registrar) Import(ctx context.Context, in Import) (Outcome, directory.Entry, error) {
 	if err := r.checkImport(&in); err != nil {
 		return 0, directory.Entry{}, err
@@ -143,7 +141,7 @@ func (r *Registrar) importNew(ctx context.Context, in Import) (Outcome, director
 	id := string(in.AIC)
 	e, err := r.cfg.Directory.Register(ctx, directory.Entry{
 		AIC: id, State: in.State, ExpiresAt: in.ExpiresAt, Visibility: in.Visibility, Allow: in.Allow, Skills: in.Skills, Card: in.Card,
-		Provenance: directory.Provenance{SubmittedBy: importedBy, Provider: directory.ProviderUnverified},
+		Provenance: directory.Provenance{SubmittedBy: directory.SubmittedByImport, Provider: directory.ProviderUnverified},
 	}, doc, func(tx directory.Tx) error { return tx.Reserve(id, now) })
 	if errors.Is(err, directory.ErrExists) {
 		if _, ok := r.cfg.Directory.Get(id); ok {
@@ -187,6 +185,12 @@ func (r *Registrar) importOver(ctx context.Context, in Import, held directory.En
 	}
 	if same, err = in.granted(allowed, time.Now()); err != nil {
 		return 0, held, err
+	}
+	if held.Provenance.SPKI != [32]byte{} && (in.Visibility != held.Visibility || !slices.Equal(in.Allow, held.Allow)) {
+		held.Bound = nil
+		if in.Visibility != directory.VisiblePublic {
+			held.Bound = &directory.Reach{Visibility: in.Visibility, Allow: in.Allow}
+		}
 	}
 	held.Visibility, held.Allow, held.Skills = in.Visibility, in.Allow, allowed
 	if in.Card != nil || hash != held.ACSHash { // the card of another specification is none of this one

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"agentgw/directory"
@@ -19,7 +20,7 @@ import (
 )
 
 // put replaces the ACS of an attached agent by the whole one that it sends, if the entry is still the one that the agent knows.
-// Skills outside its grant are removed and listed. A provider that has changed is authorised anew; the AIC stays.
+// Skills outside its grant are removed and listed; it is shown to nobody to whom the operator does not show it. A provider that has changed is authorised anew; the AIC stays.
 func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, agent Agent) (*arp.ACSState, error) {
 	attached := r.findOn(agent.AIC, s.Conn())
 	if attached == nil {
@@ -57,7 +58,9 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
 	}
 	was := e
-	e.Skills, e.Visibility, e.Allow, e.Card = granted, directory.Visibility(m.Visibility), m.Allow, cardOf(m.Kind, m.ACS)
+	asked := directory.Reach{Visibility: directory.Visibility(m.Visibility), Allow: m.Allow}
+	reach := asked.Within(e.Bound)
+	e.Skills, e.Visibility, e.Allow, e.Card = granted, reach.Visibility, reach.Allow, cardOf(m.Kind, m.ACS)
 	same, err := says(was, e, doc)
 	if err != nil {
 		return nil, err
@@ -70,9 +73,27 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	} else if err != nil {
 		return nil, fmt.Errorf("commit the ACS of %s: %w", m.AIC, err)
 	}
+	if reach.Visibility != asked.Visibility || len(reach.Allow) != len(asked.Allow) {
+		r.log.Info("agent asks to be seen by more than the operator has set", "aic", m.AIC, "asked", asked.Visibility.String(), "is", reach.Visibility.String())
+	}
+	r.tellUnknown(m.AIC, newlyUnknown(was, doc))
 	attached.declared.Store(&declared{e.Version, doc.Provider})
 	r.cfg.AuditSoon(KindUpdated, map[string]any{"aic": m.AIC, "version": e.Version, "acs": hex.EncodeToString(e.ACSHash[:])})
 	return stateOf(e, granted, removed), nil
+}
+
+// newlyUnknown are the classes of an ACS that the taxonomy has not, without those of the entry before it, which were told then.
+func newlyUnknown(was directory.Entry, doc *acs.ACS) []string {
+	unknown := doc.UnknownClasses()
+	if len(unknown) == 0 {
+		return nil
+	}
+	held, err := acs.Parse(was.ACS)
+	if err != nil { // the directory wrote it
+		return unknown
+	}
+	told := held.UnknownClasses()
+	return slices.DeleteFunc(unknown, func(c string) bool { return slices.Contains(told, c) })
 }
 
 // says says whether an entry with another ACS would tell its readers what it tells them now.
@@ -166,7 +187,7 @@ func (r *Registrar) Withdraw(ctx context.Context, id, reason string) error {
 	if err := r.cfg.Audit(ctx, KindWithdrawn, Withdrawn{id, clip(reason)}); err != nil {
 		return err
 	}
-	if e.Provenance.SubmittedBy == importedBy { // the AMC has never heard of it
+	if e.Provenance.Imported() { // the AMC has never heard of it
 		return r.cfg.Directory.Withdraw(ctx, id, reason)
 	}
 	if err := r.cfg.Directory.Owe(ctx, id, reason); err != nil { // first: a crash in between must not leave a withdrawn agent its credentials

@@ -52,7 +52,7 @@ func TestWithdrawalIsOwedFirst(t *testing.T) {
 			t.Errorf("AMC down %v: %v, want %v", down, s.done, want)
 		}
 	}
-	imported := &steps{oneEntry: oneEntry{directory.Entry{AIC: "A", Provenance: directory.Provenance{SubmittedBy: importedBy}}}}
+	imported := &steps{oneEntry: oneEntry{directory.Entry{AIC: "A", Provenance: directory.Provenance{SubmittedBy: directory.SubmittedByImport}}}}
 	r := New(Config{Directory: leaving{imported}, AMC: center{imported}, Log: slog.New(slog.DiscardHandler)})
 	if err := r.Withdraw(t.Context(), "A", ""); err != nil || !slices.Equal(imported.done, []string{"entry"}) {
 		t.Errorf("an imported entry: %v, %v", imported.done, err)

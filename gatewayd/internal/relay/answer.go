@@ -13,13 +13,17 @@ import (
 	"agentgw/internal/policy"
 )
 
-// answerHere matches the own directory and appends signed results. It reports whether one of them is above the bar.
-func (r *Relay) answerHere(ctx context.Context, j *job, out *semreq.Response) bool {
+// answerHere matches the own directory and appends signed results. It reports whether one of them is above the bar,
+// and fails only when ctx has ended.
+func (r *Relay) answerHere(ctx context.Context, j *job, out *semreq.Response) (bool, error) {
 	if !j.limits.Allows(r.cfg.Domain) {
-		return false
+		return false, nil
 	}
 	bar := j.minScore(r.cfg.AnswerBar)
-	found := r.cfg.Directory.Match(ctx, j.query, j.limits, j.asker, int(j.req.Want), bar)
+	found, err := r.cfg.Directory.Match(ctx, j.query, j.limits, j.asker, int(j.req.Want), bar)
+	if err != nil {
+		return false, err
+	}
 	provisioned := j.provision == nil
 	for _, c := range found {
 		res := r.describe(j, c)
@@ -37,15 +41,15 @@ func (r *Relay) answerHere(ctx context.Context, j *job, out *semreq.Response) bo
 		if err != nil {
 			r.log.Error("sign result", "err", err)
 			out.Status = frame.Internal
-			return false
+			return false, nil
 		}
 		out.Results = append(out.Results, signed)
 	}
 	if len(out.Results) == 0 {
-		return false
+		return false, nil
 	}
 	r.Answered.Add(1)
-	return true
+	return true, nil
 }
 
 // describe is a candidate as a result, not provisioned.

@@ -29,8 +29,8 @@ import (
 
 // Directory is the gateway's own directory with its matcher.
 type Directory interface {
-	// Match ranks what this gateway may offer: best first, scored per ten thousand, nothing below minScore.
-	Match(ctx context.Context, q semreq.Query, c semreq.Constraints, asker Asker, want int, minScore uint16) []directory.Candidate
+	// Match ranks what this gateway may offer: best first, scored per ten thousand, nothing below minScore. It fails only when ctx has ended.
+	Match(ctx context.Context, q semreq.Query, c semreq.Constraints, asker Asker, want int, minScore uint16) ([]directory.Candidate, error)
 	// Score rates a foreign result's text for the same query.
 	Score(q semreq.Query, r *semreq.Result) uint16
 }
@@ -338,7 +338,11 @@ func (r *Relay) asOrigin(ctx context.Context, j *job, out *semreq.Response) {
 
 // once is one attempt: the own directory first, then the neighbours.
 func (r *Relay) once(ctx context.Context, j *job, out *semreq.Response) {
-	won := r.answerHere(ctx, j, out)
+	won, err := r.answerHere(ctx, j, out)
+	if err != nil { // nobody waits for it any more, and its time is not to be held against a neighbour
+		out.Status = worse(out.Status, frame.Deadline)
+		return
+	}
 	if won && !j.parallel() {
 		out.Route = []string{r.cfg.Gateway}
 		return

@@ -155,6 +155,28 @@ func TestCase28Deadline(t *testing.T) {
 	})
 }
 
+// A request whose asker goes, or whose time ends, while it waits for its turn in the own directory is handed to nobody.
+func TestNoTurnInTheDirectory(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"cancelled": 100 * time.Millisecond, "expired": time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSim(t, "one.example", "two.example")
+			s.line("one.example", "two.example")
+			one, two := s.gateways["one.example"], s.gateways["two.example"]
+			one.full, two.delay = true, time.Hour
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			defer time.AfterFunc(wait, cancel).Stop()
+			a := s.agentOf("one.example")
+			req := request(t, a, false)
+			req.Flags = semreq.FlagParallel
+			out := one.relay.FromAgent(ctx, a, req)
+			if out.Status != frame.Deadline || out.Definitive || two.asked != 0 || two.cancelled != 0 {
+				t.Errorf("%s: status %v, definitive %v, neighbour asked %d times and cancelled %d", name, out.Status, out.Definitive, two.asked, two.cancelled)
+			}
+		})
+	}
+}
+
 func TestCase32TamperedResult(t *testing.T) {
 	for name, tamper := range map[string]func(s *sim, r *semreq.Response){
 		"a flipped bit": func(_ *sim, r *semreq.Response) {

@@ -54,6 +54,7 @@ type simGateway struct {
 	version atomic.Uint64 // of the digests that it holds
 	number  uint64        // of the connections to it
 	fails   bool          // it takes requests and answers none
+	full    bool          // its directory has no turn free
 
 	mu        sync.Mutex
 	penalties []string
@@ -95,14 +96,18 @@ func (s *sim) line(names ...string) {
 	}
 }
 
-func (g *simGateway) Match(_ context.Context, _ semreq.Query, c semreq.Constraints, _ Asker, want int, minScore uint16) []directory.Candidate {
+func (g *simGateway) Match(ctx context.Context, _ semreq.Query, c semreq.Constraints, _ Asker, want int, minScore uint16) ([]directory.Candidate, error) {
+	if g.full {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	var out []directory.Candidate
 	for _, f := range g.found {
 		if f.Confidence >= minScore && len(out) < want && !slices.Contains(c.Exclude, f.AIC) {
 			out = append(out, f)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // Score finds "score=NNNN" in a skill's text.
