@@ -111,7 +111,7 @@ func getEntry(r reader, aic string) (directory.Entry, error) {
 	if err != nil {
 		return directory.Entry{}, fmt.Errorf("read entry %s: %w", aic, err)
 	}
-	return directory.DecodeEntry(slices.Clone(b))
+	return directory.DecodeEntry(b) // it keeps nothing of it
 }
 
 // Ended is the tombstone of an AIC, or ErrNotFound.
@@ -136,7 +136,7 @@ func (s *Store) Ended(aic string) (directory.Tombstone, error) {
 func (s *Store) All(f func(directory.Entry) error) error {
 	return s.read(func(r reader) error {
 		return r.scan(prefixEntry, func(_, value []byte) error {
-			e, err := directory.DecodeEntry(slices.Clone(value))
+			e, err := directory.DecodeEntry(value)
 			if err != nil {
 				return err
 			}
