@@ -37,6 +37,7 @@ type Gateway struct {
 	// a systemd credential of the file's base name comes first. A database keeps for life what it was made with.
 	EncryptionKey string   `yaml:"encryption_key"`
 	Embedder      Embedder `yaml:"embedder"`
+	Cluster       Cluster  `yaml:"cluster"`
 	Log           Log      `yaml:"log"`
 	Limits        Limits   `yaml:"limits"`
 }
@@ -121,6 +122,7 @@ func (g *Gateway) defaults(file string) {
 	g.AMC.defaults()
 	g.Log.defaults()
 	g.Embedder.defaults(file)
+	g.Cluster.defaults(file)
 	for _, p := range []*string{&g.StateDir, &g.Control, &g.PeersDir, &g.SiblingsDir, &g.EncryptionKey} {
 		*p = under(file, *p)
 	}
@@ -173,6 +175,7 @@ func (g *Gateway) validate(file string) error {
 		}
 	}
 	g.Embedder.validate(p)
+	g.Cluster.validate(p)
 	g.AMC.validate(p, g)
 	return p.err()
 }

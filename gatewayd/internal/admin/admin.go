@@ -23,6 +23,8 @@ type Gateway interface {
 	AgentDiff(r DiffRequest) (*AgentDiff, error)
 	Peers() []PeerRow
 	Digests() []DigestRow
+	// Members are the gateways of the own domain that are alive.
+	Members() ([]Member, error)
 	CreateToken(ctx context.Context, r TokenRequest) (TokenAnswer, error)
 	Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error)
 	Match(ctx context.Context, r MatchRequest) (*Match, error)
@@ -115,6 +117,16 @@ type PeerRow struct {
 	ClockS  int64      `json:"clock_ahead_s"`   // how far its clock is ahead of ours, by its last HELLO
 	Until   *time.Time `json:"until,omitempty"` // when the certificates of the connection end
 	Error   string     `json:"error,omitempty"`
+}
+
+// Member is a gateway of the own domain that is alive by the gossip, and how the session with it stands.
+type Member struct {
+	Gateway   string   `json:"gateway"`
+	Addresses []string `json:"addresses"`
+	Self      bool     `json:"self,omitempty"`
+	Lame      bool     `json:"lame,omitempty"` // it is about to stop
+	Session   string   `json:"session,omitempty"`
+	Entries   int      `json:"entries"` // digests that it has told
 }
 
 // AgentRow is one agent of the directory; at an AMC alone one agent or gateway that it has issued credentials to.
@@ -323,6 +335,7 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/agents/history", control.Handle(func(_ context.Context, r AgentRequest) (*AgentHistory, error) { return g.AgentHistory(r) }))
 	mux.HandleFunc("POST /v1/agents/diff", control.Handle(func(_ context.Context, r DiffRequest) (*AgentDiff, error) { return g.AgentDiff(r) }))
 	mux.HandleFunc("POST /v1/peers", control.Handle(func(context.Context, None) ([]PeerRow, error) { return List(g.Peers()), nil }))
+	mux.HandleFunc("POST /v1/members", control.Handle(func(context.Context, None) ([]Member, error) { return g.Members() }))
 	mux.HandleFunc("POST /v1/digests", control.Handle(func(context.Context, None) ([]DigestRow, error) { return List(g.Digests()), nil }))
 	mux.HandleFunc("POST /v1/token", control.Handle(g.CreateToken))
 	mux.HandleFunc("POST /v1/resolve", control.Handle(g.Resolve))

@@ -26,6 +26,7 @@ import (
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/embedding"
+	"agentgw/gatewayd/internal/members"
 	"agentgw/gatewayd/internal/peering"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
@@ -63,6 +64,7 @@ type app struct {
 	amc       *amc.AMC          // nil without the role
 	center    amc.Center        // the AMC, wherever it is
 	remote    *aaap.Client      // it, when it is on another host
+	cluster   *members.List     // the domain's gateways that are alive; nil without a cluster
 	members   *aaap.Server      // the gateways on other hosts, where this is their AMC
 	siblings  siblings          // the other AMCs of the domain, where this is one
 	agents    *registrar.Registrar
@@ -184,7 +186,7 @@ func (a *app) wire(ctx context.Context) error {
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Answer: a.answerNeighbour, Audit: a.audit, Log: a.log,
 		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle, KeepIssuer: a.keepIssuer,
-		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted,
+		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted, Mesh: a.cfg.Cluster.On(),
 	})
 	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
@@ -335,6 +337,9 @@ func (a *app) servePeers(ctx context.Context, cleanup *daemon.Cleanup, epoch uin
 	})
 	cleanup.Add("finish requests", drainTime, a.relay.Drain)
 	if err := a.peers.SetRows(ctx, rows); err != nil {
+		return err
+	}
+	if err := a.openCluster(ctx, cleanup); err != nil {
 		return err
 	}
 	a.running.Go(func() { a.publish(ctx) })

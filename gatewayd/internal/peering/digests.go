@@ -72,8 +72,13 @@ func (p *Peering) onBundle(ctx context.Context, gateway, domain string, raw []by
 		p.Penalise(gateway, err.Error())
 		return err
 	}
-	if b.Domain == domain {
-		_, err := p.Renew(domain, raw)
+	if r.Role == roleInternal {
+		if r = p.introducer(b.Domain); r == nil { // our own, which comes from the AMC; or the other gateway has a row that this one has not
+			return nil
+		}
+	}
+	if b.Domain == r.Domain {
+		_, err := p.Renew(b.Domain, raw)
 		return err
 	}
 	before := p.cfg.Trust.All()
@@ -367,6 +372,9 @@ func (p *Peering) Status() []PeerStatus {
 		return nil
 	}
 	for _, n := range s.Neighbours {
+		if n.Domain == p.cfg.Domain && n.Gateway == "" { // no other gateway of the own domain is there, and none need be
+			continue
+		}
 		st := PeerStatus{
 			Domain: n.Domain, Gateway: n.Gateway, Role: n.Role.String(), State: strings.ToLower(n.State.String()), Acked: n.Acked,
 			Entries: n.Received, RTT: n.RTT, Skew: n.Skew, HeldUntil: n.HeldUntil, Held: n.Held,

@@ -192,10 +192,10 @@ func (p *Peering) linkDown(l *link) {
 	delete(p.links, l.gateway)
 	delete(p.heldOfOurs, l.gateway)
 	if r := p.rows[l.domain]; r != nil {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.dialAgain()
+	}
+	if s := p.siblings[l.gateway]; s != nil {
+		s.dialAgain()
 	}
 }
 
@@ -240,21 +240,56 @@ func (p *Peering) linkOf(domain string) *link {
 	return nil
 }
 
-// startPeer begins to dial a row's addresses; the caller holds the lock.
-func (p *Peering) startPeer(r Row) *peer {
-	ctx, stop := context.WithCancel(p.ctx)
-	d := &dialler{stop: stop, wake: make(chan struct{}, 1)}
-	if len(r.Addresses) > 0 {
-		p.tasks.Go(func() { p.keepDialled(ctx, d, r.Domain, slices.Clone(r.Addresses)) })
-	}
-	return &peer{r, d}
+// target is whom a dialler keeps connected.
+type target struct {
+	domain    string
+	gateway   string // "": any of the domain
+	addresses []string
 }
 
-// keepDialled keeps one connection to a peer domain up. While there is one, whoever made it, it waits.
-func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, addresses []string) {
+// reached says whether there is a connection to the target, whoever made it.
+func (p *Peering) reached(t target) bool {
+	if t.gateway != "" {
+		return p.linkTo(t.gateway) != nil
+	}
+	return p.linkOf(t.domain) != nil
+}
+
+// startPeer begins to dial a row's addresses; the caller holds the lock.
+func (p *Peering) startPeer(r Row) *peer {
+	return &peer{r, p.startDialler(target{domain: r.Domain, addresses: slices.Clone(r.Addresses)})}
+}
+
+// startDialler begins to dial; the caller holds the lock.
+func (p *Peering) startDialler(t target) *dialler {
+	ctx, stop := context.WithCancel(p.ctx)
+	d := &dialler{stop: stop, wake: make(chan struct{}, 1)}
+	if len(t.addresses) > 0 {
+		p.tasks.Go(func() { p.keepDialled(ctx, d, t) })
+	}
+	return d
+}
+
+// dialAgain wakes a dialler: a connection of its target has ended.
+func (d *dialler) dialAgain() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keepDialled keeps one connection to a target up. While there is one, whoever made it, it waits.
+func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
+	domain, addresses := t.domain, t.addresses
+	if t.gateway != "" && t.gateway < p.cfg.Gateway {
+		select {
+		case <-time.After(siblingLater):
+		case <-ctx.Done():
+		}
+	}
 	wait := backoffMin
 	for n := 0; ctx.Err() == nil; n++ {
-		if p.linkOf(domain) != nil {
+		if p.reached(t) {
 			select {
 			case <-ctx.Done():
 				return

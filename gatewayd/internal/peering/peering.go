@@ -73,6 +73,9 @@ type Config struct {
 	OnStanding func([]identity.Standing)
 	// OnDistrusted hears that the bundle of an issuer is believed no more: what runs with its agents ends. nil ignores it.
 	OnDistrusted func(*identity.Accepted)
+	// Mesh says that the gateways of the own domain are neighbours too: those that SetSiblings names are dialled, and any that the domain's
+	// bundle names is let in.
+	Mesh bool
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
 	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
@@ -87,13 +90,14 @@ type Peering struct {
 	routes atomic.Pointer[routes]
 	ready  chan struct{} // closed when node and ep are set
 
-	mu    sync.Mutex // guards the rest
-	node  *cdsp.Node
-	ep    *endpoint.Endpoint
-	rows  map[string]*peer // by domain
-	links map[string]*link // by gateway, up ones
-	ctx   context.Context
-	tasks sync.WaitGroup
+	mu       sync.Mutex // guards the rest
+	node     *cdsp.Node
+	ep       *endpoint.Endpoint
+	rows     map[string]*peer    // by domain
+	links    map[string]*link    // by gateway, up ones
+	siblings map[string]*sibling // by gateway: the others of the own domain that are to be connected
+	ctx      context.Context
+	tasks    sync.WaitGroup
 	// penalties counts what neighbours did that only a fault or a lie explains.
 	penalties map[string]uint64
 	// paces bounds how often each issuer's lists are taken, and passed on.
@@ -124,7 +128,7 @@ type dialler struct {
 // New makes a peering.
 func New(cfg Config) *Peering {
 	p := &Peering{
-		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{}, paces: map[string]*rate.Limiter{},
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, siblings: map[string]*sibling{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{}, paces: map[string]*rate.Limiter{},
 		complaints: rate.NewLimiter(1, 20), asked: newAsked(), wanted: make(chan string, 64),
 	}
 	p.routes.Store(&routes{})
@@ -147,6 +151,9 @@ func (p *Peering) Run(ctx context.Context, ep *endpoint.Endpoint, epoch uint64) 
 	for _, r := range p.rows {
 		r.stop()
 	}
+	for _, s := range p.siblings {
+		s.stop()
+	}
 	p.mu.Unlock()
 	p.tasks.Wait()
 }
@@ -160,6 +167,10 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	}
 	if err := p.configure(rows); err != nil {
 		return err
+	}
+	told := rows
+	if p.cfg.Mesh {
+		rows = append(slices.Clone(rows), p.internal())
 	}
 	// The digest machine comes first: a connection that is made under a new row finds its neighbour there.
 	if err := p.node.SetNeighbours(ctx, neighbours(rows)); err != nil {
@@ -189,7 +200,7 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	p.rows = next
 	p.mu.Unlock()
 	before := p.cfg.Trust.All()
-	p.recordRows(ctx, rowsBefore, rows)
+	p.recordRows(ctx, rowsBefore, told)
 	for _, domain := range gone {
 		p.cfg.Trust.Forget(domain)
 		if p.cfg.KeepBundle != nil {

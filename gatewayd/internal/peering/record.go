@@ -46,7 +46,7 @@ func (p *Peering) recordRows(ctx context.Context, before map[string]*peer, rows 
 		p.record(ctx, kind, map[string]any{"domain": r.Domain, "row": r.hash(), "bundle": hex.EncodeToString(bundle[:]), "role": r.Role})
 	}
 	for domain, old := range before {
-		if !now[domain] {
+		if !now[domain] && old.Role != roleInternal {
 			p.record(ctx, kindRemoved, map[string]any{"domain": domain, "row": old.hash()})
 		}
 	}

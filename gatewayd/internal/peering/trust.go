@@ -21,7 +21,8 @@ func (p *Peering) toldTo(domain string) (out []*identity.Accepted) {
 			lead = a
 		}
 		transit := r != nil && r.Transit && a.Domain != domain && lead.Source == identity.Configured
-		if a.Domain == p.cfg.Domain || transit {
+		inside := r != nil && r.Role == roleInternal // a gateway that is not connected to a peer itself hears of its keys from those that are
+		if a.Domain == p.cfg.Domain || transit || inside {
 			out = append(out, a)
 		}
 	}
@@ -117,9 +118,10 @@ func (p *Peering) onTrustHeld(gateway, domain string, held []wire.TrustVersion) 
 	}
 }
 
-// speaksFor says whether a neighbour may bring bundles and lists of a domain: its own, or where its row lets it introduce.
+// speaksFor says whether a neighbour may bring bundles and lists of a domain: its own, or where its row lets it introduce; a gateway of our own
+// domain may bring any.
 func speaksFor(r *peer, domain string) bool {
-	return r.Domain == domain || identity.MayIntroduce(r.Introduces, domain)
+	return r.Role == roleInternal || r.Domain == domain || identity.MayIntroduce(r.Introduces, domain)
 }
 
 // onStatus considers a status list that a neighbour sent.

@@ -82,7 +82,7 @@ func (r *Relay) forward(ctx context.Context, j *job, out *semreq.Response, won b
 // choose picks the neighbours to ask. left says that one was left out which might have known: then NOT_FOUND is not final.
 func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spares, left bool) {
 	switch {
-	case j.req.Flags&(semreq.FlagNoForward|semreq.FlagLocalDomain) != 0:
+	case j.req.Flags&semreq.FlagNoForward != 0:
 		return nil, nil, true
 	case j.req.HopLimit == 0:
 		out.AddReason(r.cfg.Gateway, frame.HopLimit)
@@ -98,7 +98,7 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spar
 		switch {
 		case h.Gateway() == j.from, slices.Contains(j.req.Via, h.Gateway()):
 			left = left || h.Gateway() != j.from
-		case !j.limits.Allows(h.Domain()) && !r.transits(j.limits, h):
+		case !j.limits.Allows(h.Domain()) && !r.transits(j.limits, h), j.req.Flags&semreq.FlagLocalDomain != 0 && h.Domain() != r.cfg.Domain:
 			left = true
 		case !policy.Covers(policy.Intersect(j.scope, h.MayQuery()), []string{policy.ScopeDiscover}):
 			left = true
@@ -357,7 +357,7 @@ func (r *Relay) permitted(j *job, res *semreq.Result) error {
 	if !j.origin || len(res.SAT) == 0 {
 		return nil
 	}
-	if !r.cfg.Lab && !public(res.Endpoints) {
+	if !r.cfg.Lab && domain != r.cfg.Domain && !public(res.Endpoints) {
 		return frame.Errorf(frame.PolicyDenied, "result of %s sends the asker to an address that is not public", domain)
 	}
 	sat, err := token.VerifySAT(res.SAT, r.cfg.Network.SATKeys(), r.cfg.Network.DomainOf)

@@ -1,0 +1,80 @@
+package peering
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"agentgw/cdsp/wire"
+)
+
+// Sibling is another gateway of the own domain, and where it is.
+type Sibling struct {
+	Gateway   string
+	Addresses []string // host:port
+}
+
+// internal is the policy row of the own domain, whose gateways hear everything and may ask for anything. No operator writes it.
+func (p *Peering) internal() Row {
+	return Row{Domain: p.cfg.Domain, Role: roleInternal, MayQuery: []string{"*"}, Transit: true, Disclose: wire.LevelFull, Explain: true}
+}
+
+const roleInternal = "internal"
+
+// siblingLater is how much later the gateway with the larger AIC dials: of two connections the one that the smaller dialled is kept.
+const siblingLater = time.Second
+
+// SetSiblings says which other gateways of the own domain are alive: this one keeps connected to each of them. One that is not named is not
+// dialled any more; a connection to it goes on while it carries. It needs Config.Mesh.
+func (p *Peering) SetSiblings(ctx context.Context, list []Sibling) error {
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gone := maps.Clone(p.siblings)
+	for _, s := range list {
+		old := gone[s.Gateway]
+		delete(gone, s.Gateway)
+		if s.Gateway == p.cfg.Gateway || old != nil && slices.Equal(old.Addresses, s.Addresses) {
+			continue
+		}
+		if old != nil {
+			old.stop()
+		}
+		p.siblings[s.Gateway] = &sibling{s, p.startDialler(target{p.cfg.Domain, s.Gateway, slices.Clone(s.Addresses)})}
+	}
+	for gateway, s := range gone {
+		s.stop()
+		delete(p.siblings, gateway)
+	}
+	return nil
+}
+
+// sibling is another gateway of the own domain with its dialler.
+type sibling struct {
+	Sibling
+	*dialler
+}
+
+// introducer is the row by which a bundle counts that a gateway of the own domain passes on: that of the bundle's domain, else one that may
+// introduce it here; nil without either.
+func (p *Peering) introducer(domain string) *peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if domain == p.cfg.Domain {
+		return nil
+	}
+	if r := p.rows[domain]; r != nil {
+		return r
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
+		if r := p.rows[name]; r.Role != roleInternal && speaksFor(r, domain) {
+			return r
+		}
+	}
+	return nil
+}
