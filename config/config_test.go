@@ -152,6 +152,33 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
+func TestCluster(t *testing.T) {
+	path := write(t, "gatewayd.yaml", goodGateway+"cluster: {listen: \"[::]:7946\", keys: gossip.keys, seeds: [\"10.0.0.2:7946\"], networks: [10.0.0.0/8]}\n")
+	g, err := LoadGateway(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := g.Cluster; !c.On() || c.Keys != filepath.Join(filepath.Dir(path), "gossip.keys") {
+		t.Errorf("%+v", c)
+	}
+	for name, c := range map[string]struct{ text, says string }{
+		"no address":  {"{keys: k}", "cluster.listen"},
+		"no port":     {"{listen: \"::\", keys: k}", "cluster.listen"},
+		"no keys":     {"{listen: \":7946\"}", "gatewayd cluster key"},
+		"a bad seed":  {"{listen: \":7946\", keys: k, seeds: [there]}", "cluster.seeds"},
+		"no network":  {"{listen: \":7946\", keys: k, networks: [10.0.0.0]}", "cluster.networks"},
+		"no such key": {"{listen: \":7946\", key: k}", "key"},
+		"bad address": {"{listen: \":7946\", keys: k, advertise: here}", "cluster.advertise"},
+	} {
+		if _, err := LoadGateway(write(t, "gatewayd.yaml", goodGateway+"cluster: "+c.text+"\n")); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %s", name, err, c.says)
+		}
+	}
+	if g, err := LoadGateway(write(t, "gatewayd.yaml", goodGateway)); err != nil || g.Cluster.On() {
+		t.Errorf("without a cluster: %v", err)
+	}
+}
+
 func TestEmbedder(t *testing.T) {
 	path := write(t, "gatewayd.yaml", goodGateway+"embedder: {url: https://api.example/v1/embeddings, model: m, dimension: 768, api_key: k}\n")
 	g, err := LoadGateway(path)
