@@ -40,17 +40,23 @@ func (p *peer) exportEpoch() wire.ID8 {
 	return p.history.epoch
 }
 
+// putBackEvery bounds the alarms about what a neighbour claims.
+const putBackEvery = time.Minute
+
 // baseFor is the rib_seq from which a delta to a neighbour with this cookie starts; without one the synchronisation is a full one.
 // A refusal that did not reach us is known to the neighbour alone, so what it did not acknowledge is told again whatever its
 // cookie says.
-func (r *Replica) baseFor(p *peer, c *wire.Cookie) (base uint64, delta bool) {
+func (r *Replica) baseFor(now time.Time, p *peer, c *wire.Cookie) (base uint64, delta bool) {
 	h := p.history
 	switch {
 	case c == nil || h == nil || h.epoch == wire.ID8{} || c.Epoch != h.epoch:
 		return 0, false
 	case c.RIBSeq > h.head: // it heard us say what we know nothing of
-		r.alarm(p.gateway, "holds our table as of %d and was told up to %d: this gateway was put back to an earlier state; everything is sent anew",
-			c.RIBSeq, h.head)
+		if now.Sub(p.putBack) >= putBackEvery {
+			p.putBack = now
+			r.alarm(p.gateway, "holds our table as of %d and was told up to %d: this gateway was put back to an earlier state; everything is sent anew",
+				c.RIBSeq, h.head)
+		}
 		return 0, false
 	}
 	base = min(c.RIBSeq, h.acked)

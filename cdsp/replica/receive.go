@@ -120,6 +120,9 @@ func (r *Replica) inOrder(now time.Time, s *session, seq uint64) bool {
 }
 
 func (r *Replica) onEntries(now time.Time, s *session, m *wire.Entries) {
+	if len(s.rx.nacks)+len(m.Entries) > wire.MaxEntries {
+		r.sendAck(s) // before this frame counts: the one that acknowledges it has all its refusals
+	}
 	if !r.inOrder(now, s, m.Seq) {
 		return
 	}
@@ -127,10 +130,6 @@ func (r *Replica) onEntries(now time.Time, s *session, m *wire.Entries) {
 	r.carry(s, m.Batches)
 	for _, raw := range m.Entries {
 		r.acceptEntry(now, s, raw)
-		if len(s.rx.nacks) == wire.MaxEntries {
-			s.rx.applied = min(s.rx.applied, m.RIBSeq)
-			r.sendAck(s)
-		}
 	}
 	if s.peer.bad >= r.cfg.Limits.BadPerMinute {
 		r.alarm(s.peer.gateway, "%d batches that do not verify within a minute", s.peer.bad)
@@ -251,11 +250,11 @@ func (r *Replica) disown(now time.Time, d *dest) {
 		rt.peer.noteUnknown(b.kid)
 		rt.peer.doubt() // it may never hear of it
 		if s := rt.peer.session; s != nil {
-			s.rx.nack(wire.Nack{Origin: d.ref.Origin, Key: d.ref.Key, Code: frame.UnknownKey})
-			s.rx.ackAt = now
 			if len(s.rx.nacks) == wire.MaxEntries {
 				r.sendAck(s)
 			}
+			s.rx.nack(wire.Nack{Origin: d.ref.Origin, Key: d.ref.Key, Code: frame.UnknownKey})
+			s.rx.ackAt = now
 		}
 		r.dropRoute(now, rt.peer, d.ref)
 	}

@@ -95,7 +95,7 @@ func (r *Replica) startSync(now time.Time, s *session, cookie *wire.Cookie) {
 	if s.tx.phase != txIdle {
 		sess = r.nonce()
 	}
-	base, delta := r.baseFor(s.peer, cookie)
+	base, delta := r.baseFor(now, s.peer, cookie)
 	if !delta {
 		s.peer.history = newHistory(sess)
 	}

@@ -65,6 +65,7 @@ type peer struct {
 	staleUntil time.Time            // zero: nothing is kept for a lost neighbour
 	cookie     wire.Cookie          // what in surely has all of; without an epoch nothing is sure
 	unknown    map[frame.KeyID]bool // keys for which entries were refused since the last full synchronisation
+	putBack    time.Time            // when an alarm about its cookie was last raised
 	history    *history             // what it was told; nil: nothing that is known
 
 	badFrom      time.Time // start of the minute that bad counts
