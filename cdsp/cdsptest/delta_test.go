@@ -266,6 +266,9 @@ func randomDeltas(t *testing.T, seed uint64) {
 			mustKnow(t, node, origin.Name, origin.labels()...)
 		}
 	}
+	if asked := n.Asked[frame.SeqGap] + n.Asked[frame.OK]; asked > 0 {
+		t.Errorf("tables differed, or frames were missing: %v", n.Asked)
+	}
 }
 
 func (n *Network) deltaTrouble(rolled bool) {

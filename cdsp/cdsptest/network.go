@@ -8,6 +8,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -33,6 +34,7 @@ type Network struct {
 	Sent  map[frame.Type]int // frames put under way,
 	Bytes map[frame.Type]int // and their octets
 	Syncs map[wire.Mode]int  // synchronisations begun
+	Asked map[frame.Code]int // RESYNC by their reasons
 
 	rng   *rand.Rand
 	nodes map[string]*Node
@@ -60,11 +62,12 @@ type Node struct {
 	redo  []uint64 // draws that a replay hands out again
 }
 
-// logged is one event, or a Tick (nil), and how often the replica had drawn before.
+// logged is one event, or a Tick (nil), with how often the replica had drawn before and what it did not know then.
 type logged struct {
-	at    time.Time
-	ev    replica.Event
-	drawn int
+	at      time.Time
+	ev      replica.Event
+	drawn   int
+	unknown map[string]bool
 }
 
 type link struct {
@@ -100,7 +103,7 @@ type delivery struct {
 // NewNetwork makes an empty network of one seed.
 func NewNetwork(seed uint64) *Network {
 	return &Network{Now: Epoch, MaxDelay: 20 * time.Millisecond, Sent: map[frame.Type]int{}, Bytes: map[frame.Type]int{},
-		Syncs: map[wire.Mode]int{}, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*Node{}}
+		Syncs: map[wire.Mode]int{}, Asked: map[frame.Code]int{}, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*Node{}}
 }
 
 // AddNode starts a gateway of a domain.
@@ -161,7 +164,7 @@ func (node *Node) random() uint64 {
 func (node *Node) hand(ev replica.Event) {
 	n := node.net
 	if n.Record {
-		node.log = append(node.log, logged{at: n.Now, ev: ev, drawn: len(node.draws)})
+		node.log = append(node.log, logged{at: n.Now, ev: ev, drawn: len(node.draws), unknown: maps.Clone(node.Unknown)})
 	}
 	if ev == nil {
 		node.Replica.Tick(n.Now)
@@ -172,7 +175,7 @@ func (node *Node) hand(ev replica.Event) {
 	}
 }
 
-// RollBack puts a gateway back to what it was at some moment since its own digests were last set, as when the machine that it runs
+// RollBack puts a gateway back to what it was at some moment since its own digests and policy rows were last set, as when the machine that it runs
 // on is restored from a snapshot: it goes on with the same names and numbers. Its connections are gone.
 func (n *Network) RollBack(name string) {
 	node := n.nodes[name]
@@ -181,12 +184,12 @@ func (n *Network) RollBack(name string) {
 			n.drop(l, "rolled back", node)
 		}
 	}
-	first := len(node.log)
-	for first > 0 {
-		if _, set := node.log[first-1].ev.(replica.SetOwn); set {
-			break
+	var first int
+	for i, l := range node.log {
+		switch l.ev.(type) {
+		case replica.SetOwn, replica.SetNeighbours:
+			first = i + 1
 		}
-		first--
 	}
 	keep := node.log[:first+n.rng.IntN(len(node.log)-first+1)]
 	if len(keep) < len(node.log) {
@@ -197,7 +200,7 @@ func (n *Network) RollBack(name string) {
 	n.Now, n.Record = keep[0].at, false
 	node.make()
 	for _, l := range keep {
-		n.Now = l.at
+		n.Now, node.Unknown = l.at, maps.Clone(l.unknown)
 		node.hand(l.ev)
 		node.Replica.Ready()
 	}
@@ -476,8 +479,11 @@ func (node *Node) send(e replica.Send) {
 	}
 	n.Sent[e.Msg.FrameType()]++
 	n.Bytes[e.Msg.FrameType()] += len(raw)
-	if begin, ok := e.Msg.(*wire.SyncBegin); ok {
-		n.Syncs[begin.Mode]++
+	switch m := e.Msg.(type) {
+	case *wire.SyncBegin:
+		n.Syncs[m.Mode]++
+	case *wire.Resync:
+		n.Asked[m.Reason]++
 	}
 	if n.Tamper != nil {
 		raw = n.Tamper(node, raw)

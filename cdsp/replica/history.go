@@ -10,18 +10,19 @@ import (
 // neighbour may keep what it was told, so that the next one can go on where this one ended. It is bounded by the tables: what is
 // gone is forgotten with its key.
 type history struct {
-	epoch  wire.ID8              // names it: the nonce of its first stream; zero: it cannot be gone on with
+	epoch  wire.ID8              // names it: the nonce of its first stream
+	closed bool                  // the policy row is another one since: no delta goes on with it
 	out    map[Ref]*announcement // Adj-RIB-Out
 	hash   wire.ID16             // of out
 	nacked map[Ref]wire.ID16     // keys that the neighbour refused, with the batch that it refused
-	gone   map[Ref]bool          // withdrawn again, which the neighbour may have missed
+	gone   map[Ref]uint64        // taken out again, which the neighbour may have missed; rib_seq of a refusal
 	acked  uint64                // rib_seq up to which everything was acknowledged: no refusal of it is under way any more
 	head   uint64                // highest rib_seq that the neighbour was told
 	until  time.Time             // without a session: when it is forgotten
 }
 
 func newHistory(epoch wire.ID8) *history {
-	return &history{epoch: epoch, out: map[Ref]*announcement{}, nacked: map[Ref]wire.ID16{}, gone: map[Ref]bool{}}
+	return &history{epoch: epoch, out: map[Ref]*announcement{}, nacked: map[Ref]wire.ID16{}, gone: map[Ref]uint64{}}
 }
 
 // take takes a key out of our record of the neighbour's table.
@@ -32,9 +33,9 @@ func (h *history) take(ref Ref) {
 	}
 }
 
-// exportEpoch is what HELLO says of our export to a neighbour: the history that a delta would go on with.
+// exportEpoch is what HELLO says of our export to a neighbour: the history that a delta would go on with; zero without one.
 func (p *peer) exportEpoch() wire.ID8 {
-	if p.history == nil {
+	if p.history == nil || p.history.closed {
 		return wire.ID8{}
 	}
 	return p.history.epoch
@@ -49,7 +50,7 @@ const putBackEvery = time.Minute
 func (r *Replica) baseFor(now time.Time, p *peer, c *wire.Cookie) (base uint64, delta bool) {
 	h := p.history
 	switch {
-	case c == nil || h == nil || h.epoch == wire.ID8{} || c.Epoch != h.epoch:
+	case c == nil || h == nil || h.closed || c.Epoch != h.epoch:
 		return 0, false
 	case c.RIBSeq > h.head: // it heard us say what we know nothing of
 		if now.Sub(p.putBack) >= putBackEvery {
@@ -74,9 +75,11 @@ func (r *Replica) markSince(now time.Time, s *session, base uint64) {
 	}
 	for _, ref := range sortedRefs(r.dests) {
 		d := r.dests[ref]
-		if d.changed > base && (tx.out[ref] != nil || tx.gone[ref]) {
+		refused, gone := tx.gone[ref]
+		if max(d.changed, refused) > base && (gone || tx.out[ref] != nil) {
 			tx.take(ref)
-			tx.gone[ref], tx.unsure[ref] = true, true
+			delete(tx.nacked, ref)
+			tx.gone[ref], tx.unsure[ref] = refused, true
 		}
 		if r.change(now, s, ref) == nil {
 			continue

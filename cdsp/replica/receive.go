@@ -92,8 +92,10 @@ func (r *Replica) onSyncBegin(now time.Time, s *session, m *wire.SyncBegin) {
 		return
 	}
 	r.dropCarried(s)
+	was := s.rx
 	s.rx = receiver{phase: rxSync, delta: delta, epoch: m.Epoch, sess: m.Sess, next: 1, applied: m.Base, carried: map[wire.ID16]*batch{}}
 	if delta {
+		s.rx.recent, s.rx.recentN = was.recent, was.recentN
 		r.clearStale(now, s.peer)
 		return
 	}

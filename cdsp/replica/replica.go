@@ -182,7 +182,7 @@ func (r *Replica) applyRow(now time.Time, p *peer) {
 	old := p.row
 	p.row = row
 	if h := p.history; h != nil && !old.exportsLike(row) {
-		h.epoch = wire.ID8{} // what is told from now on is no history of the export that it names
+		h.closed = true // what is told from now on is another export than the one that its epoch names
 	}
 	if old.ImportTransit != row.ImportTransit {
 		p.doubt()

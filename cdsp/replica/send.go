@@ -321,7 +321,7 @@ func (ch *changeOf) apply(tx *sender) {
 	}
 	tx.take(ch.ref)
 	if ch.next == nil {
-		tx.gone[ch.ref] = true
+		tx.gone[ch.ref] = 0
 		return
 	}
 	delete(tx.gone, ch.ref)
@@ -401,6 +401,9 @@ func (r *Replica) onAck(now time.Time, s *session, m *wire.Ack) {
 		tx.progress = now
 	}
 	tx.credit = m.Credit
+	if len(m.Nacks) > 0 {
+		r.ribSeq++ // a cookie from before is of a table that may hold what is refused
+	}
 	for _, n := range m.Nacks {
 		s.peer.refused++
 		s.peer.lastRefusal = n.Code
@@ -408,6 +411,7 @@ func (r *Replica) onAck(now time.Time, s *session, m *wire.Ack) {
 		if have := tx.out[ref]; have != nil && have.seq <= m.Seq {
 			tx.nacked[ref] = have.content.batch.hash
 			tx.take(ref)
+			tx.gone[ref] = r.ribSeq
 		}
 	}
 	r.noteAcked(s)

@@ -329,8 +329,8 @@ func (r *Replica) jitter(d time.Duration, lo, hi uint64) time.Duration {
 
 func (r *Replica) onKeepalive(now time.Time, s *session, m *wire.Keepalive) {
 	s.peerTime = m.TimeMS
-	if s.rx.phase != rxLive || m.TableHash == nil || m.RIBSeq < s.rx.applied {
-		return // frames that were sent later overtook it
+	if s.rx.phase != rxLive || m.TableHash == nil || m.RIBSeq < s.rx.applied || m.Epoch != s.rx.epoch {
+		return // frames that were sent later overtook it, or the synchronisation that they were of
 	}
 	s.rx.applied = m.RIBSeq // the hash is there only when we acknowledged all: later changes did not concern us
 	s.peer.cookie.RIBSeq = m.RIBSeq

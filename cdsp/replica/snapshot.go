@@ -118,7 +118,7 @@ func (r *Replica) Exported(now time.Time, gateway string) map[Ref]Told {
 	}
 	for ref, d := range r.dests {
 		a := r.export(now, p.session, d)
-		if a == nil || a.content.tombstone() || p.history.nacked[ref] == a.content.batch.hash {
+		if a == nil || a.content.tombstone() || p.session.tx.nacked[ref] == a.content.batch.hash {
 			continue
 		}
 		out[ref] = Told{Version: a.content.version, Path: a.path, Hops: a.attrs.HopsLeft, Stale: a.attrs.Stale}
