@@ -71,10 +71,20 @@ func TestCase61ReconnectByDelta(t *testing.T) {
 	if delta > 100*origins {
 		t.Errorf("%d octets on digest streams for %d origins", delta, origins)
 	}
-	n.Restart("AG00", false)
+	n.Cut("HUB", "AG00")
+	hub := n.Node("HUB")
+	rows := slices.Clone(hub.Rows)
+	rows[0].ExportTransit = false
+	hub.SetRows(rows...)
+	rows[0].ExportTransit = true
+	hub.SetRows(rows...) // the same policy, and another history of it
+	n.Heal("HUB", "AG00")
 	n.mustRest(t, 10*time.Second)
+	if deltas, fulls := n.deltas(); deltas != 1 || fulls != 1 {
+		t.Errorf("%d by delta, %d full", deltas, fulls)
+	}
 	full := n.digestBytes()
-	t.Logf("both ways, %d origins of 50 digests each: %d octets by delta, %d in full", origins, delta, full)
+	t.Logf("%d origins of 50 digests each: %d octets by delta both ways, %d in full from the hub", origins, delta, full)
 	if full < 100*delta {
 		t.Errorf("a full synchronisation takes %d octets, a delta %d", full, delta)
 	}
@@ -90,21 +100,21 @@ func TestCase62BreakWhileAnAnnouncementIsHeldBack(t *testing.T) {
 		n.Node("AG2").SetOwn("of-AG2", "tag", "first")
 		n.Run(100 * time.Millisecond)
 		mustKnow(t, n.Node("AG3"), "AG2", "first", "of-AG2", "tag")
-		n.Node("AG2").SetOwn("of-AG2", "tag", "first", "second") // held back
-		n.Run(100 * time.Millisecond)
-		mustKnow(t, n.Node("AG3"), "AG2", "first", "of-AG2", "tag")
+		n.Node("AG2").SetOwn("of-AG2", "first", "second") // the second is held back, and what goes passes it
+		n.Run(200 * time.Millisecond)
+		mustKnow(t, n.Node("AG3"), "AG2", "first", "of-AG2")
 		n.deltas()
 		n.Cut("AG2", "AG3")
 		n.Run(time.Second)
-		n.Node("AG2").SetOwn("of-AG2", "first", "second")
+		n.Node("AG2").SetOwn("of-AG2", "second", "third")
 		n.Run(time.Second)
 		n.Heal("AG2", "AG3")
 		n.mustRest(t, 5*time.Second)
 		if deltas, fulls := n.deltas(); deltas != 2 || fulls != 0 {
 			t.Errorf("%d by delta, %d full", deltas, fulls)
 		}
-		mustKnow(t, n.Node("AG3"), "AG2", "first", "of-AG2", "second")
-		mustKnow(t, n.Node("AG1"), "AG2", "first", "of-AG2", "second")
+		mustKnow(t, n.Node("AG3"), "AG2", "of-AG2", "second", "third")
+		mustKnow(t, n.Node("AG1"), "AG2", "of-AG2", "second", "third")
 	})
 }
 
