@@ -623,3 +623,49 @@ func TestKeepaliveOfAnEarlierEpoch(t *testing.T) {
 		}
 	}
 }
+
+// A key goes under which more stands than one ACK can refuse. What the neighbour says of its table between two of them is no fault.
+func TestCase63KeyGoesThatManyStandUnder(t *testing.T) {
+	b := holdsOfA(t)
+	b.seq[1] = 2
+	const keys = wire.MaxEntries + 44
+	for i := range 2 {
+		var its []*wire.Item
+		var entries []wire.Entry
+		for j := range keys / 2 {
+			its = append(its, digestItem(fmt.Sprint(i, " ", j), uint64(j+1)))
+		}
+		batch := b.batchOf("O", nil, its...)
+		for j := range its {
+			entries = append(entries, put(batch, j, "a.example", "o.example"))
+		}
+		b.entries(1, [][]byte{batch}, entries...)
+	}
+	b.wait(time.Second)
+	p := b.r.peers["A"]
+	if len(p.in) != keys+2 {
+		t.Fatalf("%d entries", len(p.in))
+	}
+	between := p.hash
+	versions := map[Ref]Version{}
+	for ref, rt := range p.in {
+		versions[ref] = rt.version
+	}
+	delete(b.keys, "O")
+	b.effects = nil
+	b.step(KeysChanged{})
+	for _, n := range b.sent(1)[0].(*wire.Ack).Nacks {
+		ref := Ref{Origin: n.Origin, Key: n.Key}
+		between.XOR(entryHash(ref, versions[ref]))
+	}
+	b.receive(1, &wire.Keepalive{Epoch: epochOfA, RIBSeq: 9, TableHash: &between})
+	b.wait(time.Second)
+	for _, m := range b.sent(1) {
+		if m, ok := m.(*wire.Resync); ok {
+			t.Errorf("asked for everything: %+v", m)
+		}
+	}
+	if len(p.in) != 2 {
+		t.Errorf("%d entries are left", len(p.in))
+	}
+}

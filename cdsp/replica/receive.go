@@ -254,6 +254,7 @@ func (r *Replica) disown(now time.Time, d *dest) {
 		if s := rt.peer.session; s != nil {
 			if len(s.rx.nacks) == wire.MaxEntries {
 				r.sendAck(s)
+				s.rx.remember(rt.peer.hash) // a KEEPALIVE may come between this ACK and the next
 			}
 			s.rx.nack(wire.Nack{Origin: d.ref.Origin, Key: d.ref.Key, Code: frame.UnknownKey})
 			s.rx.ackAt = now
