@@ -20,7 +20,6 @@ type Config struct {
 	Gateway string              // AIC of this gateway
 	Domain  string              // its Agent Autonomous Domain
 	BootID  wire.ID16           // random, new at every start
-	Epoch   uint64              // unix milliseconds of this start
 	OEpoch  uint64              // epoch of the own digests, unix milliseconds: larger than any before and persisted already
 	Signer  func() frame.Signer // key of use 1, as of now
 	Keys    frame.KeyFunc       // keys of use 1 of all accepted bundles; called by Run's goroutine
@@ -96,7 +95,7 @@ func New(cfg Config) *Node {
 	}
 	n := &Node{cfg: cfg, log: cfg.Log, inbox: make(chan func(), maxInbox), done: make(chan struct{}),
 		sessions: map[uint64]*Session{}, changed: make(chan struct{})}
-	n.machine = replica.New(replica.Config{Gateway: cfg.Gateway, Domain: cfg.Domain, BootID: cfg.BootID, Epoch: cfg.Epoch,
+	n.machine = replica.New(replica.Config{Gateway: cfg.Gateway, Domain: cfg.Domain, BootID: cfg.BootID,
 		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Trust: cfg.Trust, Random: random, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
 	n.snapshot.Store(n.machine.Snapshot())
 	return n

@@ -185,7 +185,7 @@ func (w *world) node(name string, change func(*Config)) *Node {
 	w.names[name] = domain
 	now := uint64(time.Now().UnixMilli())
 	boot := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, now))
-	cfg := Config{Gateway: name, Domain: domain, BootID: wire.ID16(boot[:16]), Epoch: now, OEpoch: now, Signer: signerOf(name).Always(), Keys: w.keys}
+	cfg := Config{Gateway: name, Domain: domain, BootID: wire.ID16(boot[:16]), OEpoch: now, Signer: signerOf(name).Always(), Keys: w.keys}
 	if change != nil {
 		change(&cfg)
 	}

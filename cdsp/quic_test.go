@@ -27,7 +27,7 @@ func startQUIC(t *testing.T, d, other *identitytest.Domain) *quicGateway {
 	trust := d.Trust(t, other)
 	now := uint64(time.Now().UnixMilli())
 	g := &quicGateway{domain: d, ended: make(chan error, 8)}
-	g.node = New(Config{Gateway: string(d.Gateway), Domain: d.Name, Epoch: now, OEpoch: now, Signer: d.Sign[identity.UseDigest].Always(),
+	g.node = New(Config{Gateway: string(d.Gateway), Domain: d.Name, OEpoch: now, Signer: d.Sign[identity.UseDigest].Always(),
 		Keys: trust.Keys(identity.UseDigest)})
 	verify := trust.Verify(x509.ExtKeyUsageClientAuth, func(identity.Peer) error { return nil })
 	cert := d.Certificate(t, d.Gateway)

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/google/go-cmp/cmp"
+
 	"agentgw/cdsp/replica"
 )
 
 // Check says which invariant is broken once the network should have come to rest: every link that is up has a session that
-// is synchronised and acknowledged both ways, the two tables of each are equal by count and hash, nothing is stale, and no
-// entry came around to the domain where it started.
+// is synchronised and acknowledged both ways, the two tables of each are equal by count and hash, and what each end holds is what the
+// other, asked today, exports to it; nothing is stale, and no entry came around to the domain where it started.
 func (n *Network) Check() error {
 	for _, l := range n.links {
 		if !l.up {
@@ -42,6 +44,9 @@ func checkPair(from, to *Node) error {
 		return fmt.Errorf("%s to %s: state %v, acked %v, synchronised %v", from.Name, to.Name, out.State, out.Acked, in.Synced)
 	case out.Sent != in.Received || out.OutHash != in.InHash:
 		return fmt.Errorf("%s sent %s %d entries (%v), it holds %d (%v)", from.Name, to.Name, out.Sent, out.OutHash, in.Received, in.InHash)
+	}
+	if diff := cmp.Diff(from.Replica.Exported(from.net.Now, to.Name), to.Replica.Held(from.Name)); diff != "" {
+		return fmt.Errorf("%s holds what %s does not export to it (-exported +held):\n%s", to.Name, from.Name, diff)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -27,7 +28,13 @@ type Network struct {
 	Trace    func(node *Node, event string)    // told of transitions, alarms and closes; may be nil
 	Tamper   func(from *Node, b []byte) []byte // may change the bytes of a frame under way; may be nil
 
-	Sent map[frame.Type]int // frames put under way
+	Limits replica.Limits // of gateways that start from now on
+	Record bool           // gateways that start from now on can be rolled back
+
+	Sent  map[frame.Type]int // frames put under way,
+	Bytes map[frame.Type]int // and their octets
+	Syncs map[wire.Mode]int  // synchronisations begun
+	Asked map[frame.Code]int // RESYNC by their reasons
 
 	rng   *rand.Rand
 	nodes map[string]*Node
@@ -49,6 +56,18 @@ type Node struct {
 	groups []wire.Group
 	net    *Network
 	boots  uint64
+
+	log   []logged // what the replica was handed since its start, and
+	draws []uint64 // what it drew from the network's chance
+	redo  []uint64 // draws that a replay hands out again
+}
+
+// logged is one event, or a Tick (nil), with how often the replica had drawn before and what it did not know then.
+type logged struct {
+	at      time.Time
+	ev      replica.Event
+	drawn   int
+	unknown map[string]bool
 }
 
 type link struct {
@@ -83,7 +102,8 @@ type delivery struct {
 
 // NewNetwork makes an empty network of one seed.
 func NewNetwork(seed uint64) *Network {
-	return &Network{Now: Epoch, MaxDelay: 20 * time.Millisecond, Sent: map[frame.Type]int{}, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*Node{}}
+	return &Network{Now: Epoch, MaxDelay: 20 * time.Millisecond, Sent: map[frame.Type]int{}, Bytes: map[frame.Type]int{},
+		Syncs: map[wire.Mode]int{}, Asked: map[frame.Code]int{}, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*Node{}}
 }
 
 // AddNode starts a gateway of a domain.
@@ -109,16 +129,86 @@ func (n *Network) Nodes() []*Node {
 }
 
 func (node *Node) start() {
-	n := node.net
 	node.boots++
+	node.log, node.draws = nil, nil
+	node.make()
+	node.step(replica.SetNeighbours{Rows: node.Rows})
+	node.step(replica.SetOwn{Groups: node.groups})
+}
+
+// make makes the replica of this start.
+func (node *Node) make() {
+	n := node.net
 	boot := sha256.Sum256(fmt.Appendf(nil, "%s %d", node.Name, node.boots))
 	epoch := uint64(n.Now.UnixMilli()) + node.boots
 	node.Replica = replica.New(replica.Config{
-		Gateway: node.Name, Domain: node.Domain, BootID: wire.ID16(boot[:16]), Epoch: epoch, OEpoch: epoch,
-		Signer: node.key.Always(), Keys: node.keys, Random: n.rng.Uint64,
+		Gateway: node.Name, Domain: node.Domain, BootID: wire.ID16(boot[:16]), OEpoch: epoch,
+		Signer: node.key.Always(), Keys: node.keys, Random: node.random, Limits: n.Limits,
 	}, n.Now)
-	node.step(replica.SetNeighbours{Rows: node.Rows})
-	node.step(replica.SetOwn{Groups: node.groups})
+}
+
+func (node *Node) random() uint64 {
+	if len(node.redo) > 0 {
+		v := node.redo[0]
+		node.redo = node.redo[1:]
+		return v
+	}
+	v := node.net.rng.Uint64()
+	if node.net.Record {
+		node.draws = append(node.draws, v)
+	}
+	return v
+}
+
+// hand hands one event, or a Tick, to the replica.
+func (node *Node) hand(ev replica.Event) {
+	n := node.net
+	if n.Record {
+		node.log = append(node.log, logged{at: n.Now, ev: ev, drawn: len(node.draws), unknown: maps.Clone(node.Unknown)})
+	}
+	if ev == nil {
+		node.Replica.Tick(n.Now)
+		return
+	}
+	if err := node.Replica.Step(n.Now, ev); err != nil {
+		panic(fmt.Sprintf("%s: %T: %v", node.Name, ev, err))
+	}
+}
+
+// RollBack puts a gateway back to what it was at some moment since its own digests and policy rows were last set, as when the machine that it runs
+// on is restored from a snapshot: it goes on with the same names and numbers. Its connections are gone.
+func (n *Network) RollBack(name string) {
+	node := n.nodes[name]
+	for _, l := range n.links {
+		if l.a == node || l.b == node {
+			n.drop(l, "rolled back", node)
+		}
+	}
+	var first int
+	for i, l := range node.log {
+		switch l.ev.(type) {
+		case replica.SetOwn, replica.SetNeighbours:
+			first = i + 1
+		}
+	}
+	keep := node.log[:first+n.rng.IntN(len(node.log)-first+1)]
+	if len(keep) < len(node.log) {
+		node.draws = node.draws[:node.log[len(keep)].drawn]
+	}
+	node.redo, node.log = slices.Clone(node.draws), nil
+	now, draws := n.Now, node.draws
+	n.Now, n.Record = keep[0].at, false
+	node.make()
+	for _, l := range keep {
+		n.Now, node.Unknown = l.at, maps.Clone(l.unknown)
+		node.hand(l.ev)
+		node.Replica.Ready()
+	}
+	n.Now, n.Record = now, true
+	node.log, node.draws = keep, draws
+	for conn := uint64(1); conn <= n.conns; conn++ {
+		node.step(replica.Disconnected{Conn: conn, Reason: "rolled back"})
+	}
 }
 
 func (node *Node) keys(id frame.KeyID) (frame.VerifyKey, bool) {
@@ -292,7 +382,7 @@ func (n *Network) due() {
 	}
 	for _, node := range n.Nodes() {
 		if !node.Replica.Next().After(n.Now) {
-			node.Replica.Tick(n.Now)
+			node.hand(nil)
 			node.carryOut()
 		}
 	}
@@ -336,9 +426,7 @@ func (n *Network) deliver(d delivery) {
 }
 
 func (node *Node) step(ev replica.Event) {
-	if err := node.Replica.Step(node.net.Now, ev); err != nil {
-		panic(fmt.Sprintf("%s: %T: %v", node.Name, ev, err))
-	}
+	node.hand(ev)
 	node.carryOut()
 }
 
@@ -390,6 +478,13 @@ func (node *Node) send(e replica.Send) {
 		panic(fmt.Sprintf("%s sends what cannot be encoded: %v", node.Name, err))
 	}
 	n.Sent[e.Msg.FrameType()]++
+	n.Bytes[e.Msg.FrameType()] += len(raw)
+	switch m := e.Msg.(type) {
+	case *wire.SyncBegin:
+		n.Syncs[m.Mode]++
+	case *wire.Resync:
+		n.Asked[m.Reason]++
+	}
 	if n.Tamper != nil {
 		raw = n.Tamper(node, raw)
 	}

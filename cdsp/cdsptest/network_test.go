@@ -15,10 +15,16 @@ import (
 	"agentgw/internal/frame"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "run the simulations with this seed only")
+var (
+	seedFlag  = flag.Uint64("seed", 0, "run the simulations with this seed only")
+	seedsFlag = flag.Int("seeds", 0, "run each simulation with so many seeds")
+)
 
 // eachSeed runs a simulation with some seeds and prints the one that fails.
 func eachSeed(t *testing.T, n int, f func(t *testing.T, seed uint64)) {
+	if *seedsFlag > 0 {
+		n = *seedsFlag
+	}
 	seeds := []uint64{*seedFlag}
 	if *seedFlag == 0 {
 		seeds = nil

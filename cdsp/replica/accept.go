@@ -136,7 +136,7 @@ func (r *Replica) judgeSignature(now time.Time, s *session, b *batch) error {
 	case frame.OK:
 		return nil
 	case frame.UnknownKey:
-		if s.rx.noteUnknown(b.kid) {
+		if s.peer.noteUnknown(b.kid) {
 			r.emit(UnknownKey{Gateway: s.peer.gateway, Domain: b.body.Domain})
 		}
 	default:
@@ -252,13 +252,13 @@ func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
 		rt = &route{peer: p}
 		p.in[d.ref] = rt
 		d.routes = append(d.routes, rt)
-	case !rt.stale:
-		s.rx.hash.XOR(entryHash(d.ref, rt.version))
+	default:
+		p.hash.XOR(entryHash(d.ref, rt.version))
 	}
 	p.bytes += in.size - rt.size
 	*rt = route{peer: p, version: in.data.version, path: e.Path, hops: e.Attrs.HopsLeft, size: in.size,
 		metric: e.Attrs.MetricMS + uint32(min(s.rtt, time.Minute)/time.Millisecond), farStale: e.Attrs.Stale}
-	s.rx.hash.XOR(entryHash(d.ref, rt.version))
+	p.hash.XOR(entryHash(d.ref, rt.version))
 }
 
 // refuse nacks one entry and treats it as withdrawn by this neighbour.

@@ -1,8 +1,6 @@
 package replica
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"slices"
 	"time"
 
@@ -15,7 +13,6 @@ type Config struct {
 	Gateway string              // AIC of this gateway
 	Domain  string              // its Agent Autonomous Domain
 	BootID  wire.ID16           // new at every start
-	Epoch   uint64              // unix milliseconds, larger than at any start before: tables are in memory
 	OEpoch  uint64              // epoch of the own digests, unix milliseconds, persisted before it is handed in
 	Signer  func() frame.Signer // key of use 1, as of now
 	Keys    frame.KeyFunc
@@ -114,19 +111,9 @@ func (n Neighbour) equal(o Neighbour) bool {
 		n.ExportTransit == o.ExportTransit && n.ImportTransit == o.ImportTransit && n.Level == o.Level
 }
 
-// exportEpoch names the export to this neighbour: another start or another policy is another epoch.
-func (n Neighbour) exportEpoch(epoch uint64) wire.ID8 {
-	b := binary.BigEndian.AppendUint64(nil, epoch)
-	b = append(b, byte(n.Role), flag(n.ExportTransit), byte(n.Level))
-	sum := sha256.Sum256(append(b, n.Domain...))
-	return wire.ID8(sum[:8])
-}
-
-func flag(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
+// exportsLike says whether the same goes to the neighbour under both rows.
+func (n Neighbour) exportsLike(o Neighbour) bool {
+	return n.Role == o.Role && n.ExportTransit == o.ExportTransit && n.Level == o.Level
 }
 
 // localPref ranks routes by what the neighbour is to us: what costs us least first.

@@ -8,7 +8,8 @@
 // A Replica is not safe for concurrent use: one goroutine owns it. It never blocks, logs or reads a clock. Everything that
 // a neighbour can grow is bounded by [Limits]. Peers are answered with codes; an error from Step is about our own input.
 //
-// Tables are in memory and are synchronised in full at the start of each session. Versions are (oepoch, oseq): the owner
+// Tables are in memory: a neighbour is synchronised in full once in the life of either side's Replica, and by what changed since when it
+// comes back within 300 s. Versions are (oepoch, oseq): the owner
 // must hand in an OEpoch larger than any used before by this gateway, and have persisted it.
 //
 // Source: cdsp/PROTOCOL.md; draft "DMSC", section 5.2.

@@ -20,10 +20,11 @@ const (
 // receiver is our end of the neighbour's digest stream.
 type receiver struct {
 	phase   rxPhase
+	delta   bool // of the stream's synchronisation
+	epoch   wire.ID8
 	sess    wire.ID8
-	next    uint64 // frame sequence due
-	applied uint64 // rib_seq
-	hash    wire.ID16
+	next    uint64        // frame sequence due
+	applied uint64        // rib_seq
 	recent  [16]wire.ID16 // after the last frames: a KEEPALIVE may be overtaken by frames sent later
 	recentN int
 	carried map[wire.ID16]*batch
@@ -31,7 +32,6 @@ type receiver struct {
 	full    bool // a batch was left out for its bytes
 	nacks   []wire.Nack
 	refused bool // something of this stream was refused, so that the tables may differ until the sender knows
-	unknown map[frame.KeyID]bool
 
 	ackAt     time.Time // zero: nothing to acknowledge
 	ackFrames int
@@ -41,16 +41,32 @@ type receiver struct {
 // maxUnknown bounds the keys that a bundle may bring later; one is enough to ask for everything anew.
 const maxUnknown = 64
 
-// noteUnknown remembers a key; it says whether the key is new among those of this stream.
-func (rx *receiver) noteUnknown(kid frame.KeyID) bool {
-	if rx.unknown == nil {
-		rx.unknown = map[frame.KeyID]bool{}
+// noteUnknown remembers a key; it says whether the key is new among those that the neighbour lacks.
+func (p *peer) noteUnknown(kid frame.KeyID) bool {
+	if p.unknown == nil {
+		p.unknown = map[frame.KeyID]bool{}
 	}
-	if len(rx.unknown) == maxUnknown || rx.unknown[kid] {
+	if len(p.unknown) == maxUnknown || p.unknown[kid] {
 		return false
 	}
-	rx.unknown[kid] = true
+	p.unknown[kid] = true
 	return true
+}
+
+// holding is the cookie for the neighbour; nil where nothing of it is held.
+func (p *peer) holding() *wire.Cookie {
+	if len(p.in) == 0 {
+		return nil
+	}
+	return &wire.Cookie{Epoch: p.cookie.Epoch, RIBSeq: p.cookie.RIBSeq, TableHash: p.hash}
+}
+
+// doubt notes that what is held is not, or not surely, what the neighbour takes it for: only a full synchronisation mends that.
+func (p *peer) doubt() { p.cookie = wire.Cookie{} }
+
+// continues says whether a delta is one of the table that is held.
+func (p *peer) continues(m *wire.SyncBegin) bool {
+	return p.cookie.Epoch != wire.ID8{} && m.Epoch == p.cookie.Epoch && m.Base <= p.cookie.RIBSeq
 }
 
 func (rx *receiver) nack(n wire.Nack) {
@@ -58,32 +74,33 @@ func (rx *receiver) nack(n wire.Nack) {
 	rx.nacks = append(rx.nacks, n)
 }
 
-func (rx *receiver) remember() {
-	rx.recent[rx.recentN%len(rx.recent)] = rx.hash
+func (rx *receiver) remember(hash wire.ID16) {
+	rx.recent[rx.recentN%len(rx.recent)] = hash
 	rx.recentN++
 }
 
 // knew says whether our table is, or was some frames ago, the one that the neighbour says it sent.
-func (rx *receiver) knew(hash wire.ID16) bool {
-	return hash == rx.hash || slices.Contains(rx.recent[:min(rx.recentN, len(rx.recent))], hash)
+func (rx *receiver) knew(hash, now wire.ID16) bool {
+	return hash == now || slices.Contains(rx.recent[:min(rx.recentN, len(rx.recent))], hash)
 }
 
 func (r *Replica) onSyncBegin(now time.Time, s *session, m *wire.SyncBegin) {
-	rx := &s.rx
-	r.dropCarried(s)
-	*rx = receiver{phase: rxSync, sess: m.Sess, next: 1, hash: rx.hash, carried: map[wire.ID16]*batch{}}
-	if m.Mode == wire.ModeFull {
-		r.markStale(now, s.peer)
+	delta := m.Mode == wire.ModeDelta
+	if delta && !s.peer.continues(m) {
+		r.emit(StopDigest{Conn: s.conn, Code: frame.EpochUnknown})
+		r.askResync(s, wire.ModeFull, frame.EpochUnknown)
 		return
 	}
-	rx.applied = m.Base
-	for ref, rt := range s.peer.in { // the base that our cookie named vouches for them
-		if rt.stale {
-			rt.stale = false
-			rx.hash.XOR(entryHash(ref, rt.version))
-		}
+	r.dropCarried(s)
+	was := s.rx
+	s.rx = receiver{phase: rxSync, delta: delta, epoch: m.Epoch, sess: m.Sess, next: 1, applied: m.Base, carried: map[wire.ID16]*batch{}}
+	if delta {
+		s.rx.recent, s.rx.recentN = was.recent, was.recentN
+		r.clearStale(now, s.peer)
+		return
 	}
-	r.sweepStale(now, s.peer)
+	s.peer.unknown = nil
+	r.markStale(now, s.peer)
 }
 
 // inOrder says whether a frame of the digest stream is the one that is due. A gap ends the stream, not the session.
@@ -97,7 +114,7 @@ func (r *Replica) inOrder(now time.Time, s *session, seq uint64) bool {
 	}
 	if seq != s.rx.next {
 		r.emit(StopDigest{Conn: s.conn, Code: frame.SeqGap})
-		r.askResync(s, frame.SeqGap)
+		r.askResync(s, wire.ModeDelta, frame.SeqGap)
 		return false
 	}
 	s.rx.next++
@@ -105,6 +122,9 @@ func (r *Replica) inOrder(now time.Time, s *session, seq uint64) bool {
 }
 
 func (r *Replica) onEntries(now time.Time, s *session, m *wire.Entries) {
+	if len(s.rx.nacks)+len(m.Entries) > wire.MaxEntries {
+		r.sendAck(s) // before this frame counts: the one that acknowledges it has all its refusals
+	}
 	if !r.inOrder(now, s, m.Seq) {
 		return
 	}
@@ -112,10 +132,6 @@ func (r *Replica) onEntries(now time.Time, s *session, m *wire.Entries) {
 	r.carry(s, m.Batches)
 	for _, raw := range m.Entries {
 		r.acceptEntry(now, s, raw)
-		if len(s.rx.nacks) == wire.MaxEntries {
-			s.rx.applied = min(s.rx.applied, m.RIBSeq)
-			r.sendAck(s)
-		}
 	}
 	if s.peer.bad >= r.cfg.Limits.BadPerMinute {
 		r.alarm(s.peer.gateway, "%d batches that do not verify within a minute", s.peer.bad)
@@ -146,7 +162,10 @@ func (r *Replica) applied(now time.Time, s *session, ribSeq uint64, size int) {
 		r.changed = true
 	}
 	rx.applied = ribSeq
-	rx.remember()
+	if rx.phase == rxLive || rx.delta { // a full one counts when it is whole
+		s.peer.cookie.RIBSeq = ribSeq
+	}
+	rx.remember(s.peer.hash)
 	rx.ackFrames++
 	rx.ackBytes += size
 	if rx.ackFrames >= 8 || rx.ackBytes >= 256<<10 {
@@ -172,20 +191,36 @@ func (r *Replica) onSyncEnd(now time.Time, s *session, m *wire.SyncEnd) {
 		return
 	}
 	s.rx.phase = rxLive
-	r.sweepStale(now, s.peer)
+	if !s.rx.delta {
+		r.sweepStale(now, s.peer)
+		s.peer.cookie.Epoch = s.rx.epoch
+	}
 	r.applied(now, s, m.RIBSeq, 0)
 	r.sendAck(s)
-	if !s.rx.refused && m.TableHash != s.rx.hash {
+	if !s.rx.refused && m.TableHash != s.peer.hash {
 		r.tablesDiffer(now, s)
 	}
 	r.changed = true
 }
 
-// askResync asks the neighbour to send its table anew; what it still sends on the old stream is skipped.
-func (r *Replica) askResync(s *session, reason frame.Code) {
+// askResync asks the neighbour for another stream: for its whole table, or for what changed since our cookie.
+func (r *Replica) askResync(s *session, mode wire.Mode, reason frame.Code) {
+	m := &wire.Resync{Mode: mode, Reason: reason}
+	if mode == wire.ModeFull {
+		s.peer.doubt()
+	} else {
+		m.Cookie = s.peer.holding()
+	}
+	r.skip(s)
+	if s.state == Established {
+		r.emit(Send{Conn: s.conn, Msg: m})
+	}
+}
+
+// skip makes nothing of the rest of the current stream.
+func (r *Replica) skip(s *session) {
 	r.dropCarried(s)
 	s.rx.phase, s.rx.ackAt, s.rx.nacks = rxSkip, time.Time{}, nil
-	r.emit(Send{Conn: s.conn, Msg: &wire.Resync{Mode: wire.ModeFull, Reason: reason}})
 }
 
 // keysChanged drops what no accepted key vouches for any more, and asks those for everything anew whose entries were
@@ -196,12 +231,17 @@ func (r *Replica) keysChanged(now time.Time) {
 			r.disown(now, d)
 		}
 	}
-	r.eachSession(func(s *session) {
-		for kid := range s.rx.unknown {
-			if _, ok := r.cfg.Keys(kid); ok && s.rx.phase != rxSkip {
-				r.askResync(s, frame.UnknownKey)
-				return
+	r.eachPeer(func(p *peer) {
+		for kid := range p.unknown {
+			if _, ok := r.cfg.Keys(kid); !ok {
+				continue
 			}
+			if s := p.session; s != nil && s.rx.phase != rxSkip {
+				r.askResync(s, wire.ModeFull, frame.UnknownKey)
+			} else {
+				p.doubt()
+			}
+			return
 		}
 	})
 }
@@ -209,13 +249,15 @@ func (r *Replica) keysChanged(now time.Time) {
 func (r *Replica) disown(now time.Time, d *dest) {
 	b := d.newest.batch
 	for _, rt := range slices.Clone(d.routes) {
+		rt.peer.noteUnknown(b.kid)
+		rt.peer.doubt() // it may never hear of it
 		if s := rt.peer.session; s != nil {
-			s.rx.noteUnknown(b.kid)
-			s.rx.nack(wire.Nack{Origin: d.ref.Origin, Key: d.ref.Key, Code: frame.UnknownKey})
-			s.rx.ackAt = now
 			if len(s.rx.nacks) == wire.MaxEntries {
 				r.sendAck(s)
+				s.rx.remember(rt.peer.hash) // a KEEPALIVE may come between this ACK and the next
 			}
+			s.rx.nack(wire.Nack{Origin: d.ref.Origin, Key: d.ref.Key, Code: frame.UnknownKey})
+			s.rx.ackAt = now
 		}
 		r.dropRoute(now, rt.peer, d.ref)
 	}

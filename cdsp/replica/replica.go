@@ -29,6 +29,7 @@ type Replica struct {
 	reissueFailed bool                 // and the alarm was raised
 	equivocal     map[string]time.Time // when an alarm was last raised about an origin, of origins that have keys here
 	ribSeq        uint64               // counts changes of what we would export
+	floor         uint64               // rib_seq of the newest change whose key is forgotten: a delta cannot start before
 	sweepAt       time.Time
 
 	changed bool
@@ -83,7 +84,6 @@ func (r *Replica) Step(now time.Time, ev Event) error {
 		if p := r.peers[e.Gateway]; p != nil {
 			r.closeAll(now, p, e.Code, e.Reason)
 			r.purge(now, p)
-			p.cookie = nil
 			r.changed = true
 		}
 	case Shutdown:
@@ -181,13 +181,19 @@ func (r *Replica) applyRow(now time.Time, p *peer) {
 	}
 	old := p.row
 	p.row = row
+	if h := p.history; h != nil && !old.exportsLike(row) {
+		h.closed = true // what is told from now on is another export than the one that its epoch names
+	}
+	if old.ImportTransit != row.ImportTransit {
+		p.doubt()
+	}
 	if old.Role != row.Role {
 		r.closeAll(now, p, frame.Policy, "role changed")
 		return
 	}
 	if s := p.session; s != nil {
 		if old.ImportTransit != row.ImportTransit {
-			r.askResync(s, frame.Policy)
+			r.askResync(s, wire.ModeFull, frame.Policy)
 		}
 		for _, ref := range sortedRefs(r.dests) {
 			r.mark(now, s, r.dests[ref])

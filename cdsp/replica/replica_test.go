@@ -35,7 +35,7 @@ type bench struct {
 func newBench(t *testing.T, rows ...Neighbour) *bench {
 	b := &bench{t: t, now: start, keys: map[string]string{"A": "a.example", "B": "b.example", "O": "o.example"}, seq: map[uint64]uint64{}}
 	counter := uint64(0)
-	b.r = New(Config{Gateway: "ME", Domain: "me.example", Epoch: 1, OEpoch: uint64(start.UnixMilli()), Signer: signerOf("ME").Always(), Keys: b.key,
+	b.r = New(Config{Gateway: "ME", Domain: "me.example", OEpoch: uint64(start.UnixMilli()), Signer: signerOf("ME").Always(), Keys: b.key,
 		Random: func() uint64 { counter++; return counter }}, start)
 	if rows == nil {
 		rows = []Neighbour{

@@ -19,14 +19,14 @@ const (
 // sender is our digest stream to one neighbour. It holds no queue of changes: only which keys changed. However slow the
 // neighbour is, a key waits once.
 type sender struct {
-	phase   txPhase
-	sess    wire.ID8
-	seq     uint64
-	carried map[wire.ID16]bool
-	out     map[Ref]*announcement // Adj-RIB-Out
-	hash    wire.ID16             // of out
-	nacked  map[Ref]wire.ID16     // keys that the neighbour refused, with the batch that it refused
-	dirty   map[Ref]uint64        // rib_seq of the oldest change not sent
+	*history // nil before the first stream
+	phase    txPhase
+	sess     wire.ID8
+	seq      uint64
+	carried  map[wire.ID16]bool
+	dirty    map[Ref]uint64 // rib_seq of the oldest change not sent
+	unsure   map[Ref]bool   // of dirty: the neighbour may hold something, whatever out says
+	delta    bool
 
 	announceAt time.Time // zero: no announcement waits
 	withdrawAt time.Time
@@ -38,18 +38,19 @@ type sender struct {
 	progress time.Time
 	full     bool // the neighbour's entry limit was reached, and said so
 
-	resyncAt   time.Time // a RESYNC waits until then
+	resyncAt   time.Time    // a RESYNC waits until then,
+	resyncFrom *wire.Cookie // for a delta from there
 	lastResync time.Time
 }
 
 type sentFrame struct {
 	seq  uint64
+	low  uint64 // its rib_seq
 	size int
 }
 
 func newSender(sess wire.ID8) sender {
-	return sender{sess: sess, carried: map[wire.ID16]bool{}, out: map[Ref]*announcement{}, nacked: map[Ref]wire.ID16{},
-		dirty: map[Ref]uint64{}}
+	return sender{sess: sess, carried: map[wire.ID16]bool{}, dirty: map[Ref]uint64{}, unsure: map[Ref]bool{}}
 }
 
 // settled says that everything we have to say was said and acknowledged.
@@ -86,33 +87,54 @@ func (tx *sender) next(stall time.Duration, room bool) (t time.Time) {
 	return t
 }
 
-// startSync begins the digest stream with the whole table.
-func (r *Replica) startSync(now time.Time, s *session) {
+// startSync begins a digest stream: with what changed since the neighbour's cookie, where it holds of us what we know it to hold,
+// else with the whole table.
+func (r *Replica) startSync(now time.Time, s *session, cookie *wire.Cookie) {
+	r.noteAcked(s)
 	sess := s.tx.sess
 	if s.tx.phase != txIdle {
 		sess = r.nonce()
 	}
+	base, delta := r.baseFor(now, s.peer, cookie)
+	if !delta {
+		s.peer.history = newHistory(sess)
+	}
 	announced := s.tx.announced
 	s.tx = newSender(sess)
-	s.tx.phase, s.tx.announced, s.tx.lastResync = txSync, announced, now
+	s.tx.history = s.peer.history
+	s.tx.phase, s.tx.delta, s.tx.announced, s.tx.lastResync = txSync, delta, announced, now
 	s.tx.credit = max(1, s.hello.Limits.MaxInflight)
 	s.tx.progress = now
-	for ref := range r.dests {
-		s.tx.dirty[ref] = 1
+	m := &wire.SyncBegin{Sess: sess, Mode: wire.ModeFull, Epoch: s.tx.epoch}
+	if delta {
+		m.Mode, m.Base = wire.ModeDelta, base
+		r.markSince(now, s, base)
+	} else {
+		for ref := range r.dests {
+			s.tx.dirty[ref] = 1
+		}
 	}
-	r.emit(Send{Conn: s.conn, Msg: &wire.SyncBegin{Sess: sess, Mode: wire.ModeFull, Epoch: s.peer.row.exportEpoch(r.cfg.Epoch),
-		Target: r.ribSeq}})
+	m.Target = r.ribSeq
+	r.emit(Send{Conn: s.conn, Msg: m})
 }
 
 // minResync keeps a neighbour from making us send our table over and over.
 const minResync = time.Second
 
-func (r *Replica) onResync(now time.Time, s *session) {
-	if at := s.tx.lastResync.Add(minResync); now.Before(at) {
-		s.tx.resyncAt = at
+func (r *Replica) onResync(now time.Time, s *session, m *wire.Resync) {
+	tx := &s.tx
+	var from *wire.Cookie
+	if m.Mode == wire.ModeDelta {
+		from = m.Cookie
+	}
+	if at := tx.lastResync.Add(minResync); now.Before(at) {
+		if tx.resyncAt.IsZero() || from == nil { // one that asks for everything is not undone by the next
+			tx.resyncFrom = from
+		}
+		tx.resyncAt = at
 		return
 	}
-	r.startSync(now, s)
+	r.startSync(now, s, from)
 }
 
 // mark notes that d may have changed for this neighbour.
@@ -153,7 +175,7 @@ func (r *Replica) flushAll(now time.Time) {
 			return
 		}
 		if at := s.tx.resyncAt; !at.IsZero() && !now.Before(at) {
-			r.startSync(now, s)
+			r.startSync(now, s, s.tx.resyncFrom)
 		}
 		r.flush(now, s)
 	})
@@ -239,6 +261,15 @@ type changeOf struct {
 
 // change is what the neighbour must be told about ref now, or nil.
 func (r *Replica) change(now time.Time, s *session, ref Ref) *changeOf {
+	ch := r.differs(now, s, ref)
+	if ch == nil && s.tx.unsure[ref] {
+		return withdrawn(ref)
+	}
+	return ch
+}
+
+// differs is the difference between what the neighbour was told about ref and what it is to be told.
+func (r *Replica) differs(now time.Time, s *session, ref Ref) *changeOf {
 	tx := &s.tx
 	d := r.dests[ref]
 	want, have := r.export(now, s, d), tx.out[ref]
@@ -246,9 +277,9 @@ func (r *Replica) change(now time.Time, s *session, ref Ref) *changeOf {
 	case want == nil && have == nil:
 		return nil
 	case want == nil:
-		return &changeOf{ref: ref, entry: wire.Entry{Op: wire.OpUnreach, Origin: ref.Origin, Key: ref.Key}}
+		return withdrawn(ref)
 	case want.content.tombstone():
-		if have == nil {
+		if have == nil && !tx.unsure[ref] {
 			return nil
 		}
 		return newChange(ref, wire.OpDel, want, nil)
@@ -262,6 +293,10 @@ func (r *Replica) change(now time.Time, s *session, ref Ref) *changeOf {
 		return nil
 	}
 	return newChange(ref, wire.OpPut, want, want)
+}
+
+func withdrawn(ref Ref) *changeOf {
+	return &changeOf{ref: ref, entry: wire.Entry{Op: wire.OpUnreach, Origin: ref.Origin, Key: ref.Key}}
 }
 
 func newChange(ref Ref, op wire.Op, a, next *announcement) *changeOf {
@@ -279,24 +314,20 @@ func (ch *changeOf) batchFor(tx *sender) []byte {
 
 func (ch *changeOf) apply(tx *sender) {
 	delete(tx.dirty, ch.ref)
+	delete(tx.unsure, ch.ref)
 	delete(tx.nacked, ch.ref)
 	if ch.from != nil {
 		tx.carried[ch.from.hash] = true
 	}
 	tx.take(ch.ref)
-	if ch.next != nil {
-		ch.next.seq = tx.seq + 1
-		tx.out[ch.ref] = ch.next
-		tx.hash.XOR(entryHash(ch.ref, ch.next.content.version))
+	if ch.next == nil {
+		tx.gone[ch.ref] = 0
+		return
 	}
-}
-
-// take takes a key out of our record of the neighbour's table.
-func (tx *sender) take(ref Ref) {
-	if have := tx.out[ref]; have != nil {
-		tx.hash.XOR(entryHash(ref, have.content.version))
-		delete(tx.out, ref)
-	}
+	delete(tx.gone, ch.ref)
+	ch.next.seq = tx.seq + 1
+	tx.out[ch.ref] = ch.next
+	tx.hash.XOR(entryHash(ch.ref, ch.next.content.version))
 }
 
 // lowWater is the rib_seq up to which every change was sent or superseded.
@@ -314,34 +345,35 @@ func (r *Replica) lowWater(s *session) uint64 {
 func (r *Replica) sendEntries(now time.Time, s *session, b *wire.Builder) {
 	m := b.Frame // the builder is used again before this one is carried out
 	m.Seq, m.RIBSeq = s.tx.seq+1, r.lowWater(s)
-	r.sendFrame(now, s, &m, b.Size())
+	r.sendFrame(now, s, &m, m.RIBSeq, b.Size())
 }
 
-func (r *Replica) sendFrame(now time.Time, s *session, m wire.Message, size int) {
+func (r *Replica) sendFrame(now time.Time, s *session, m wire.Message, low uint64, size int) {
 	tx := &s.tx
 	tx.seq++
 	if len(tx.inflight) == 0 {
 		tx.progress = now
 		r.changed = true
 	}
-	tx.inflight = append(tx.inflight, sentFrame{seq: tx.seq, size: size})
+	tx.inflight = append(tx.inflight, sentFrame{seq: tx.seq, low: low, size: size})
+	tx.head = max(tx.head, low)
 	tx.bytes += size
 	r.emit(Send{Conn: s.conn, Msg: m})
 }
 
 func (r *Replica) sendSyncEnd(now time.Time, s *session) {
 	s.tx.phase = txLive
-	r.sendFrame(now, s, &wire.SyncEnd{Seq: s.tx.seq + 1, RIBSeq: r.lowWater(s), Count: uint64(len(s.tx.out)),
-		TableHash: s.tx.hash}, 64)
+	low := r.lowWater(s)
+	r.sendFrame(now, s, &wire.SyncEnd{Seq: s.tx.seq + 1, RIBSeq: low, Count: uint64(len(s.tx.out)), TableHash: s.tx.hash}, low, 64)
 }
 
-// mayEnd: SYNC_END makes a neighbour drop what we did not send. A neighbour that kept entries of ours from before our
+// mayEnd: the SYNC_END of a full synchronisation makes a neighbour drop what we did not send. A neighbour that kept entries of ours from before our
 // restart waits until we have heard all others again, else what we carry for them would vanish and come back.
 func (r *Replica) mayEnd(now time.Time, s *session) bool {
 	if len(s.tx.dirty) > 0 || !r.window(s) {
 		return false
 	}
-	if s.hello.Cookie == nil || !s.peer.row.ExportTransit || !now.Before(r.start.Add(r.cfg.Timers.Defer)) {
+	if s.tx.delta || s.hello.Cookie == nil || !s.peer.row.ExportTransit || !now.Before(r.start.Add(r.cfg.Timers.Defer)) {
 		return true
 	}
 	heard := map[string]bool{s.peer.row.Domain: true}
@@ -364,10 +396,14 @@ func (r *Replica) onAck(now time.Time, s *session, m *wire.Ack) {
 	}
 	for len(tx.inflight) > 0 && tx.inflight[0].seq <= m.Seq {
 		tx.bytes -= tx.inflight[0].size
+		tx.acked = max(tx.acked, tx.inflight[0].low)
 		tx.inflight = tx.inflight[1:]
 		tx.progress = now
 	}
 	tx.credit = m.Credit
+	if len(m.Nacks) > 0 {
+		r.ribSeq++ // a cookie from before is of a table that may hold what is refused
+	}
 	for _, n := range m.Nacks {
 		s.peer.refused++
 		s.peer.lastRefusal = n.Code
@@ -375,7 +411,9 @@ func (r *Replica) onAck(now time.Time, s *session, m *wire.Ack) {
 		if have := tx.out[ref]; have != nil && have.seq <= m.Seq {
 			tx.nacked[ref] = have.content.batch.hash
 			tx.take(ref)
+			tx.gone[ref] = r.ribSeq
 		}
 	}
+	r.noteAcked(s)
 	r.changed = r.changed || len(tx.inflight) == 0
 }

@@ -61,8 +61,12 @@ type peer struct {
 
 	in         map[Ref]*route // Adj-RIB-In
 	bytes      int
-	staleUntil time.Time // zero: nothing is kept for a lost neighbour
-	cookie     *wire.Cookie
+	hash       wire.ID16            // table hash of in, of what is stale too
+	staleUntil time.Time            // zero: nothing is kept for a lost neighbour
+	cookie     wire.Cookie          // what in surely has all of; without an epoch nothing is sure
+	unknown    map[frame.KeyID]bool // keys for which entries were refused since the last full synchronisation
+	putBack    time.Time            // when an alarm about its cookie was last raised
+	history    *history             // what it was told; nil: nothing that is known
 
 	badFrom      time.Time // start of the minute that bad counts
 	bad          int
@@ -159,11 +163,11 @@ func (r *Replica) helloTo(now time.Time, s *session) *wire.Hello {
 	p, l := s.peer, r.cfg.Limits
 	return &wire.Hello{
 		Versions: wire.VersionRange{Min: wire.Version, Max: wire.Version}, Gateway: r.cfg.Gateway, Domain: r.cfg.Domain,
-		BootID: r.cfg.BootID, Epoch: p.row.exportEpoch(r.cfg.Epoch), RIBSeq: r.ribSeq, Floor: r.ribSeq,
+		BootID: r.cfg.BootID, Epoch: p.exportEpoch(), RIBSeq: r.ribSeq, Floor: r.floor,
 		HoldMS: ms(r.cfg.Timers.Hold), RestartMS: ms(r.cfg.Timers.Restart), Role: p.row.Role.Opposite(),
 		Limits: wire.Limits{MaxEntries: uint64(l.PeerEntries), MaxBytes: uint64(l.PeerBytes), MaxEntry: wire.MaxItem,
 			MaxInflight: uint64(l.Inflight)},
-		Cookie: p.cookie, Now: uint64(now.Unix()), Sess: s.tx.sess, Trust: r.trustTold(p),
+		Cookie: p.holding(), Now: uint64(now.Unix()), Sess: s.tx.sess, Trust: r.trustTold(p),
 	}
 }
 
@@ -201,7 +205,7 @@ func (r *Replica) received(now time.Time, s *session, m wire.Message) {
 	case *wire.Ack:
 		r.onAck(now, s, m)
 	case *wire.Resync:
-		r.onResync(now, s)
+		r.onResync(now, s, m)
 	case *wire.Goodbye:
 		r.onGoodbye(now, s, m)
 	case *wire.SyncBegin:
@@ -300,16 +304,17 @@ func (r *Replica) becomeUp(now time.Time, s *session) {
 	s.hold = min(r.cfg.Timers.Hold, max(millis(s.hello.HoldMS), time.Second))
 	r.become(now, s, Established, "HELLO")
 	r.emit(Up{Conn: s.conn, Gateway: s.peer.gateway, Domain: s.peer.row.Domain})
-	r.startSync(now, s)
+	r.startSync(now, s, s.hello.Cookie)
 	r.sendKeepalive(now, s)
 }
 
 func (r *Replica) sendKeepalive(now time.Time, s *session) {
-	m := wire.Keepalive{Epoch: s.peer.row.exportEpoch(r.cfg.Epoch), RIBSeq: r.lowWater(s), Applied: s.rx.applied,
+	m := wire.Keepalive{Epoch: s.tx.epoch, RIBSeq: r.lowWater(s), Applied: s.rx.applied,
 		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime, Trust: r.trustTold(s.peer)}
 	if s.tx.settled() {
 		hash := s.tx.hash
 		m.TableHash = &hash
+		s.tx.head = max(s.tx.head, m.RIBSeq)
 	}
 	if padded, err := m.Padded(); err == nil { // it has no variable part that could break a limit
 		r.emit(Send{Conn: s.conn, Msg: padded})
@@ -324,11 +329,12 @@ func (r *Replica) jitter(d time.Duration, lo, hi uint64) time.Duration {
 
 func (r *Replica) onKeepalive(now time.Time, s *session, m *wire.Keepalive) {
 	s.peerTime = m.TimeMS
-	if s.rx.phase != rxLive || m.TableHash == nil || m.RIBSeq < s.rx.applied {
-		return // frames that were sent later overtook it
+	if s.rx.phase != rxLive || m.TableHash == nil || m.RIBSeq < s.rx.applied || m.Epoch != s.rx.epoch {
+		return // frames that were sent later overtook it, or the synchronisation that they were of
 	}
 	s.rx.applied = m.RIBSeq // the hash is there only when we acknowledged all: later changes did not concern us
-	if !s.rx.knew(*m.TableHash) {
+	s.peer.cookie.RIBSeq = m.RIBSeq
+	if !s.rx.knew(*m.TableHash, s.peer.hash) {
 		r.tablesDiffer(now, s)
 	}
 }
@@ -337,8 +343,9 @@ func (r *Replica) onKeepalive(now time.Time, s *session, m *wire.Keepalive) {
 func (r *Replica) tablesDiffer(now time.Time, s *session) {
 	p := s.peer
 	if s.state != Established {
-		return // it is leaving: what it told is marked stale, and counts in the table no more
+		return // it is leaving
 	}
+	p.doubt()
 	for len(p.resyncs) > 0 && now.Sub(p.resyncs[0]) > time.Hour {
 		p.resyncs = p.resyncs[1:]
 	}
@@ -349,11 +356,14 @@ func (r *Replica) tablesDiffer(now time.Time, s *session) {
 	if len(p.resyncs) >= 3 {
 		r.alarm(p.gateway, "tables differed %d times within an hour", len(p.resyncs))
 	}
-	r.askResync(s, frame.OK)
+	r.askResync(s, wire.ModeFull, frame.OK)
 }
 
 func (r *Replica) onGoodbye(now time.Time, s *session, m *wire.Goodbye) {
 	s.leaving = m
+	if s.rx.phase == rxSync && !s.rx.delta {
+		r.skip(s) // its SYNC_END would drop what is marked stale now
+	}
 	if s.state == Established {
 		r.become(now, s, Draining, "GOODBYE "+m.Code.String())
 	}
@@ -381,15 +391,11 @@ func (r *Replica) lose(now time.Time, s *session, reason string) {
 	}
 	p.session = nil
 	r.dropCarried(s)
-	p.cookie = nil
-	if s.rx.phase == rxLive {
-		p.cookie = &wire.Cookie{Epoch: s.hello.Epoch, RIBSeq: s.rx.applied, TableHash: s.rx.hash}
-	}
+	r.keepHistory(now, s)
 	if s.leaving != nil && s.leaving.Kind != wire.LeaveRestart {
 		r.purge(now, p)
 	}
 	if len(p.in) == 0 {
-		p.cookie = nil
 		r.become(now, s, Idle, reason)
 		return
 	}

@@ -81,7 +81,7 @@ func (p *peer) status(r *Replica) NeighbourStatus {
 	switch s := p.session; {
 	case s != nil:
 		st.State, st.Since, st.Acked, st.Synced = s.state, s.since, s.tx.settled(), s.rx.phase == rxLive
-		st.Sent, st.RTT, st.InHash, st.OutHash = len(s.tx.out), s.rtt, s.rx.hash, s.tx.hash
+		st.Sent, st.RTT, st.InHash, st.OutHash = len(s.tx.out), s.rtt, p.hash, s.tx.hash
 	case p.open > 0:
 		st.State = Open
 	case len(p.in) > 0:
@@ -98,4 +98,41 @@ func (d *dest) entry() Entry {
 		e.Stale, e.MetricMS = rt.stale || rt.farStale, rt.metric
 	}
 	return e
+}
+
+// Told is what one neighbour is told about one key.
+type Told struct {
+	Version Version
+	Path    []string // domains, nearest first; empty between gateways of one domain
+	Hops    uint8    // left
+	Stale   bool
+}
+
+// Exported is what a neighbour with a session is to hold of this gateway, made from the tables as they are and not from what was sent.
+// What it refused is left out. For tests: at rest it is the neighbour's [Replica.Held].
+func (r *Replica) Exported(now time.Time, gateway string) map[Ref]Told {
+	out := map[Ref]Told{}
+	p := r.peers[gateway]
+	if p == nil || p.session == nil || p.session.state != Established {
+		return out
+	}
+	for ref, d := range r.dests {
+		a := r.export(now, p.session, d)
+		if a == nil || a.content.tombstone() || p.session.tx.nacked[ref] == a.content.batch.hash {
+			continue
+		}
+		out[ref] = Told{Version: a.content.version, Path: a.path, Hops: a.attrs.HopsLeft, Stale: a.attrs.Stale}
+	}
+	return out
+}
+
+// Held is what this gateway holds of a neighbour.
+func (r *Replica) Held(gateway string) map[Ref]Told {
+	out := map[Ref]Told{}
+	if p := r.peers[gateway]; p != nil {
+		for ref, rt := range p.in {
+			out[ref] = Told{Version: rt.version, Path: rt.path, Hops: rt.hops, Stale: rt.farStale}
+		}
+	}
+	return out
 }

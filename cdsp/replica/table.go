@@ -41,6 +41,7 @@ type dest struct {
 	last        *route // brought the tombstone, or was the last best: the way on which a withdrawal travels
 	quarantined bool   // two contents of one version: not passed on until a newer one comes
 	forgetAt    time.Time
+	changed     uint64 // rib_seq of the last change that others see: its place in the order of changes
 	shown       stamp
 }
 
@@ -73,6 +74,13 @@ func (r *Replica) destOf(ref Ref) *dest {
 
 func (r *Replica) forget(d *dest) {
 	delete(r.dests, d.ref)
+	r.floor = max(r.floor, d.changed)
+	for _, p := range r.peers {
+		if p.history != nil {
+			delete(p.history.gone, d.ref)
+			delete(p.history.nacked, d.ref)
+		}
+	}
 	if r.origins[d.ref.Origin]--; r.origins[d.ref.Origin] == 0 {
 		delete(r.origins, d.ref.Origin)
 		delete(r.equivocal, d.ref.Origin)
@@ -87,9 +95,7 @@ func (r *Replica) dropRoute(now time.Time, p *peer, ref Ref) {
 	}
 	delete(p.in, ref)
 	p.bytes -= rt.size
-	if s := p.session; s != nil && !rt.stale {
-		s.rx.hash.XOR(entryHash(ref, rt.version))
-	}
+	p.hash.XOR(entryHash(ref, rt.version))
 	d := r.dests[ref]
 	d.routes = slices.DeleteFunc(d.routes, func(o *route) bool { return o == rt })
 	if len(d.routes) == 0 {
@@ -126,11 +132,29 @@ func (r *Replica) recompute(now time.Time, d *dest) {
 	r.changed = true
 	confirmed := was.stale && !is.stale // the other way is not told on: it would only make noise
 	was.stale, is.stale = false, false
-	if is == was && !confirmed {
-		return
+	if is != was {
+		r.touch(d)
+		r.eachSession(func(s *session) { r.mark(now, s, d) })
+	} else if confirmed {
+		r.confirm(now, d)
 	}
-	r.ribSeq++
-	r.eachSession(func(s *session) { r.mark(now, s, d) })
+}
+
+// confirm tells those that a key is not stale any more who were told that it is. For the others nothing has changed.
+func (r *Replica) confirm(now time.Time, d *dest) {
+	touched := false
+	r.eachSession(func(s *session) {
+		if s.tx.history == nil {
+			return
+		}
+		if have := s.tx.out[d.ref]; have != nil && have.attrs.Stale {
+			if !touched {
+				r.touch(d)
+				touched = true
+			}
+			r.mark(now, s, d)
+		}
+	})
 }
 
 func (d *dest) stampNow() stamp {
@@ -202,9 +226,15 @@ func (r *Replica) markStale(now time.Time, p *peer) {
 		p.in[ref].stale = true
 		r.recompute(now, r.dests[ref])
 	}
-	if s := p.session; s != nil {
-		s.rx.hash = wire.ID16{} // it counts what is confirmed
+}
+
+// clearStale takes the marks off: the neighbour vouches for what it told before.
+func (r *Replica) clearStale(now time.Time, p *peer) {
+	for _, ref := range sortedRefs(p.in) {
+		p.in[ref].stale = false
+		r.recompute(now, r.dests[ref])
 	}
+	p.staleUntil = time.Time{}
 }
 
 // sweepStale drops what is still marked: the neighbour's table did not have it.
@@ -225,6 +255,8 @@ func (r *Replica) purge(now time.Time, p *peer) {
 		r.dropRoute(now, p, ref)
 	}
 	p.staleUntil = time.Time{}
+	p.unknown = nil
+	p.doubt()
 }
 
 // sweep looks for versions that expired and for memories that served their time.
@@ -242,6 +274,9 @@ func (r *Replica) sweep(now time.Time) {
 		}
 	}
 	r.eachSession(func(s *session) { r.sweepCarried(now, s) })
+	for _, p := range r.peers {
+		p.sweepHistory(now)
+	}
 	r.sweepPeers()
 }
 

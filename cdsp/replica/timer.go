@@ -48,7 +48,6 @@ func (r *Replica) tickPeer(now time.Time, p *peer) {
 	if p.session == nil && !p.staleUntil.IsZero() && !now.Before(p.staleUntil) {
 		r.emit(Transition{Gateway: p.gateway, From: Stale, To: Idle, Reason: "did not come back in time"})
 		r.purge(now, p)
-		p.cookie = nil
 		r.changed = true
 	}
 }

@@ -86,6 +86,7 @@ func vectors(t testing.TB) []vector {
 		{"BUNDLE", &Bundle{Bundle: []byte{0xd2, 0x84}}},
 		{"TRUST_GET", &TrustGet{Domain: "one.example", Issuer: gw, BundleSeq: 2, StatusSeq: 7}},
 		{"SYNC_BEGIN", &SyncBegin{Sess: fill8(5), Mode: ModeFull, Epoch: fill8(1), Target: 9}},
+		{"SYNC_BEGIN_delta", &SyncBegin{Sess: fill8(5), Mode: ModeDelta, Epoch: fill8(1), Base: 7, Target: 9}},
 		{"ENTRIES", &Entries{Seq: 1, RIBSeq: 9, Batches: [][]byte{batch}, Entries: []cbor.RawMessage{
 			mustEntry(t, Entry{Op: OpPut, Batch: BatchHash(batch), Path: []string{"one.example"}, Attrs: Attrs{HopsLeft: 3}}),
 			mustEntry(t, Entry{Op: OpDel, Batch: BatchHash(batch), Index: 1, Path: []string{}, Attrs: Attrs{HopsLeft: 3, Stale: true, MetricMS: 12}}),

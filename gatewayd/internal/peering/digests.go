@@ -45,7 +45,7 @@ func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 		boot[i] = byte(rand.Uint32())
 	}
 	return cdsp.New(cdsp.Config{
-		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, Epoch: epoch, OEpoch: epoch, Signer: p.cfg.Signer,
+		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, OEpoch: epoch, Signer: p.cfg.Signer,
 		Keys: p.digestKeys(), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
 		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Install: p.refresh, Log: p.log,
 	})
