@@ -244,14 +244,31 @@ func (p *Peering) linkOf(domain string) *link {
 func (p *Peering) startPeer(r Row) *peer {
 	ctx, stop := context.WithCancel(p.ctx)
 	d := &dialler{stop: stop, wake: make(chan struct{}, 1)}
-	if len(r.Addresses) > 0 {
-		p.tasks.Go(func() { p.keepDialled(ctx, d, r.Domain, slices.Clone(r.Addresses)) })
+	if len(r.Addresses) > 0 || r.Discover {
+		where := func(ctx context.Context) ([]string, error) { return p.whereTo(ctx, r) }
+		p.tasks.Go(func() { p.keepDialled(ctx, d, r.Domain, where) })
 	}
 	return &peer{r, d}
 }
 
-// keepDialled keeps one connection to a peer domain up. While there is one, whoever made it, it waits.
-func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, addresses []string) {
+// whereTo is what to dial for a row: what DNS says now, then the configured addresses, which nothing that was learned takes away.
+func (p *Peering) whereTo(ctx context.Context, r Row) (out []string, err error) {
+	if r.Discover && p.cfg.Find != nil {
+		if out, err = p.cfg.Find(ctx, r.Domain); err != nil {
+			p.log.Debug("gateways of a neighbour by DNS", "domain", r.Domain, "err", err)
+		}
+	}
+	for _, a := range r.Addresses {
+		if !slices.Contains(out, a) {
+			out = append(out[:len(out):len(out)], a)
+		}
+	}
+	return out, err
+}
+
+// keepDialled keeps one connection to a peer domain up. While there is one, whoever made it, it waits, and keeps itself informed of where
+// to dial: when the connection ends DNS may not answer.
+func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, where func(context.Context) ([]string, error)) {
 	wait := backoffMin
 	for n := 0; ctx.Err() == nil; n++ {
 		if p.linkOf(domain) != nil {
@@ -261,11 +278,17 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, ad
 			case <-d.wake:
 				continue
 			case <-time.After(backoffMax): // the link may have gone between the look and the wait
+				_, _ = where(ctx) // asks where its time is over
 				continue
 			}
 		}
 		began := time.Now()
-		err := p.dial(ctx, addresses[n%len(addresses)])
+		address := ""
+		addresses, err := where(ctx)
+		if len(addresses) > 0 {
+			address = addresses[n%len(addresses)]
+			err = p.dial(ctx, address)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -284,7 +307,7 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, domain string, ad
 		if frame.CodeOf(err) == frame.Policy { // it will not pass by itself
 			level = slog.LevelWarn
 		}
-		p.log.Log(ctx, level, "neighbour is not connected", "domain", domain, "address", addresses[n%len(addresses)], "err", err, "again_in", wait.Round(time.Millisecond).String())
+		p.log.Log(ctx, level, "neighbour is not connected", "domain", domain, "address", address, "err", err, "again_in", wait.Round(time.Millisecond).String())
 		select {
 		case <-ctx.Done():
 			return
