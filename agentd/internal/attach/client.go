@@ -31,8 +31,8 @@ const (
 
 // Config of a client.
 type Config struct {
-	Endpoint    *endpoint.Endpoint
-	Gateway     string // host:port; with Find what its gateway is called in messages
+	Endpoint *endpoint.Endpoint
+	Gateway  string // host:port; with Find what its gateway is called in messages
 	// Find is the addresses of the gateway, the best first, and may have both some and an error: each attempt to attach takes the next one. It
 	// grants nothing, since who answers there is judged as anybody. nil: it is at Gateway.
 	Find        func(ctx context.Context) ([]string, error)
