@@ -150,8 +150,8 @@ func New(cfg Config) *Resolver {
 
 // Close ends the lookups that run.
 func (r *Resolver) Close() {
-	r.cancel()
 	r.mu.Lock() // no Find is about to begin one
+	r.cancel()
 	r.mu.Unlock()
 	r.tasks.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,10 +154,13 @@ func TestSecondServer(t *testing.T) {
 
 func TestTruncatedIsAskedOverTCP(t *testing.T) {
 	records := discoverytest.Records(t, zone...)
+	var mu sync.Mutex // guards over
 	var over []string
 	s := discoverytest.New(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		if q.Question[0].Qtype == dns.TypeSVCB {
+			mu.Lock()
 			over = append(over, w.RemoteAddr().Network())
+			mu.Unlock()
 			if opt := q.IsEdns0(); opt == nil || opt.UDPSize() != udpSize {
 				t.Errorf("EDNS %v", opt)
 			}
@@ -170,6 +174,8 @@ func TestTruncatedIsAskedOverTCP(t *testing.T) {
 		records(w, q)
 	})
 	a, err := resolver(t, s).Find(t.Context(), "a.example")
+	mu.Lock()
+	defer mu.Unlock()
 	if err != nil || len(a.Gateways) != 2 || !slices.Equal(over, []string{"udp", "tcp"}) {
 		t.Errorf("%+v, %v, over %v", a, err, over)
 	}
@@ -180,7 +186,7 @@ func TestTruncatedIsAskedOverTCP(t *testing.T) {
 func poison(t *testing.T, records dns.HandlerFunc) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, q *dns.Msg) {
 		forge := func(change func(*dns.Msg)) {
-			m := discoverytest.Reply(q, rrs(t, q.Question[0].Name+` 300 IN SVCB 1 evil.example. alpn="dmsc-agw/1"`, q.Question[0].Name+` 300 IN A 203.0.113.66`))
+			m := discoverytest.Reply(q, rrs(t, q.Question[0].Name+` 300 IN SVCB 1 web.a.example. alpn="dmsc-agw/1"`, q.Question[0].Name+` 300 IN A 203.0.113.66`))
 			change(m)
 			w.WriteMsg(m)
 		}
@@ -200,7 +206,7 @@ type extra struct {
 }
 
 func (w *extra) WriteMsg(m *dns.Msg) error {
-	m.Answer = append(m.Answer, rrs(w.t, `_dmsc-agw.b.example. 300 IN SVCB 1 evil.example. alpn="dmsc-agw/1"`, `agw2.a.example. 300 IN TXT "no address"`)...)
+	m.Answer = append(m.Answer, rrs(w.t, `_dmsc-agw.b.example. 300 IN SVCB 1 web.a.example. alpn="dmsc-agw/1"`, `agw2.a.example. 300 IN TXT "no address"`)...)
 	m.Extra = append(m.Extra, rrs(w.t, `agw1.a.example. 300 IN A 203.0.113.66`, `agw2.a.example. 300 IN A 203.0.113.66`)...)
 	m.Ns = append(m.Ns, rrs(w.t, `a.example. 300 IN NS evil.example.`)...)
 	return w.ResponseWriter.WriteMsg(m)

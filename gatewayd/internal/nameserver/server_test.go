@@ -472,7 +472,8 @@ func burst(b *testing.B, addr string, n int) time.Duration {
 			buf := make([]byte, 4096)
 			for range n / sockets {
 				c.SetDeadline(time.Now().Add(2 * time.Second))
-				if _, err := c.Write(raw); err == nil {
+				_, err := c.Write(raw)
+				if err == nil {
 					_, err = c.Read(buf)
 				}
 				if err != nil {

@@ -119,7 +119,8 @@ func Reply(q *dns.Msg, all []dns.RR) *dns.Msg {
 // Fails answers with a code, such as [dns.RcodeServerFailure].
 func Fails(rcode int) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, q *dns.Msg) {
-		m := new(dns.Msg)
-		_ = w.WriteMsg(m.SetRcode(q, rcode))
+		m := new(dns.Msg).SetRcode(q, rcode)
+		m.RecursionAvailable = true
+		_ = w.WriteMsg(m)
 	}
 }
