@@ -85,7 +85,7 @@ ci-full: ci lint
 	$(MAKE) million N=1000000
 
 tools-debian:
-	apt-get update && apt-get install -y --no-install-recommends make gcc libc6-dev iproute2 nftables systemd
+	apt-get update && apt-get install -y --no-install-recommends make gcc libc6-dev iproute2 nftables systemd bind9-dnsutils
 
 clean:
 	rm -rf bin out bench.json

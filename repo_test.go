@@ -110,11 +110,13 @@ var fences = []struct {
 }{
 	{"github.com/dgraph-io/badger", in("directory/store", "agentd/internal/state", "integration/bench"), "the store is behind an interface; its traps are known in one place; the bench measures beside it"},
 	{"github.com/quic-go/quic-go", func(dir, file string) bool { return within(dir, "internal/endpoint") || file == "quic.go" }, "transport details stay in the endpoint and in files named for it"},
+	{"github.com/miekg/dns", in("internal/discovery", "gatewayd/internal/nameserver"), "who asks DNS has one place, and who answers another"},
 	{"golang.org/x/crypto", func(dir, file string) bool { return dir == "internal/pki" && file == "ocsp.go" }, "the standard library has what this project needs, but for OCSP"},
 	{"net/http", func(dir, file string) bool {
 		return in("internal/safehttp", "internal/control", "gatewayd/internal/admin", "agentd/internal/local")(dir, file) ||
 			(dir == "internal/pki" || dir == "gatewayd/internal/revocation") && file == "http.go"
 	}, "addresses that others named are dialled by no plain HTTP client; internal/pki and revocation serve and never dial"},
+	{module + "/internal/discovery/discoverytest", in("internal/discovery/discoverytest"), "its name servers are for tests"},
 	{"github.com/anishathalye/porcupine", in(), "a checker of histories is for tests, not for the daemons"},
 	{module + "/config", in("config", "gatewayd", "gatewayd/internal/app", "agentd", "agentd/internal/app"), "config structs stop at internal/app"},
 	{module + "/gatewayd", in("gatewayd"), "nothing imports a daemon"},

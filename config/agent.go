@@ -24,13 +24,15 @@ type Agent struct {
 	// EncryptionKey is the file of an AES key (16, 24 or 32 octets, or as hexadecimal digits) that the database is encrypted with; a systemd
 	// credential of the file's base name comes first. A database keeps for life what it was made with.
 	EncryptionKey string `yaml:"encryption_key"`
-	Log           Log    `yaml:"log"`
+	// DNS is how gateways are found, for agents whose gateway is not an address.
+	DNS Discovery `yaml:"dns"`
+	Log Log       `yaml:"log"`
 }
 
 // LocalAgent is one agent that this daemon serves.
 type LocalAgent struct {
 	Name      string `yaml:"name"`       // local name, also its folder under state_dir/agents
-	Gateway   string `yaml:"gateway"`    // host:port of its gateway
+	Gateway   string `yaml:"gateway"`    // host:port of its gateway; dns:DOMAIN, or nothing for its own domain, finds it by DNS
 	Stdio     *Stdio `yaml:"stdio"`      // the local agent; without one it only initiates
 	MaxInRun  int    `yaml:"max_in_run"` // contexts that it works on at once, 16
 	Durable   *bool  `yaml:"durable"`    // keep outcomes over a crash; default true
@@ -57,6 +59,7 @@ func LoadAgent(path string) (*Agent, error) {
 	for _, h := range a.Advertise {
 		p.hostPort("advertise", h)
 	}
+	a.DNS.finish(p)
 	return a, p.err()
 }
 
@@ -108,7 +111,9 @@ func loadLocalAgent(file string) (*LocalAgent, error) {
 	if !ValidName(a.Name) {
 		p.add("name", "%q is not 1 to 64 of a-z 0-9 . _ - beginning with a letter or digit", a.Name)
 	}
-	p.hostPort("gateway", a.Gateway)
+	if err := checkGateway(a.Gateway); err != nil {
+		p.add("gateway", "%v", err)
+	}
 	if s := a.Stdio; s != nil {
 		if len(s.Command) == 0 {
 			p.add("stdio.command", "the program and its arguments are due")
@@ -136,13 +141,16 @@ func loadLocalAgent(file string) (*LocalAgent, error) {
 }
 
 // EditLocalAgent is the text of an agent's file with another gateway, and, unless command is empty, another command; all else stays,
-// comments too. The result is one that loads.
+// comments too, and so does a gateway that is found by DNS. The result is one that loads.
 func EditLocalAgent(path string, raw []byte, gateway string, command []string) ([]byte, error) {
 	now := &LocalAgent{}
 	if err := decode(path, raw, now); err != nil {
 		return nil, err
 	}
 	sameCommand := len(command) == 0 || now.Stdio != nil && slices.Equal(now.Stdio.Command, command)
+	if _, found := GatewayDomain(now.Gateway); found {
+		gateway = now.Gateway
+	}
 	if now.Gateway != gateway { // in its line, whose comment stays
 		raw = gatewayLine.ReplaceAll(raw, []byte("gateway: "+strings.ReplaceAll(strconv.Quote(gateway), "$", "$$")))
 	}

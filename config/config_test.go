@@ -210,3 +210,63 @@ func TestEmbedder(t *testing.T) {
 		t.Errorf("an endpoint on this machine: %v", err)
 	}
 }
+
+func TestDNS(t *testing.T) {
+	g, err := LoadGateway(write(t, "gatewayd.yaml", goodGateway))
+	if err != nil || g.DNS.Zone != "hospital.example" || g.DNS.DNSSEC != "off" || len(g.DNS.Listen) != 0 {
+		t.Fatalf("%+v, %v", g.DNS, err)
+	}
+	g, err = LoadGateway(write(t, "gatewayd.yaml", goodGateway+"listen: 192.0.2.1:4433\nadvertise: [\"192.0.2.7:5433\"]\ndns: {listen: [\"0.0.0.0:53\"], servers: [\"::1\", \"127.0.0.1:5353\"], dnssec: require}\n"))
+	if err != nil || g.DNS.Host != "gateway.hospital.example" || g.DNS.Port != 5433 || strings.Join(g.DNS.Addresses, " ") != "192.0.2.7 192.0.2.1" ||
+		g.DNS.Names[0] != g.DNS.Host || strings.Join(g.DNS.Servers, " ") != "[::1]:53 127.0.0.1:5353" {
+		t.Errorf("%+v, %v", g.DNS, err)
+	}
+	g, err = LoadGateway(write(t, "gatewayd.yaml", goodGateway+"advertise: [\"agw.elsewhere.example:4433\"]\ndns: {listen: [\"[::]:53\"], zone: _dmsc-agw.hospital.example}\n"))
+	if err != nil || g.DNS.Host != "agw.elsewhere.example" || len(g.DNS.Addresses) != 0 {
+		t.Errorf("a host elsewhere: %+v, %v", g.DNS, err)
+	}
+	for text, says := range map[string]string{
+		"{servers: [ns.example]}":                            "would need a name server itself",
+		"{servers: [\"1.1.1.1\", \"1.0.0.1\", \"9.9.9.9\"]}": "at most 2",
+		"{servers: [\"9.9.9.9\"], dnssec: require}":          "loopback",
+		"{dnssec: maybe}":                                    "none of",
+		"{zone: example}":                                    "dns.zone",
+		"{zone: otherhospital.example}":                      "dns.zone",
+		"{host: Upper.example}":                              "dns.host",
+		"{ttl: 5s}":                                          "30s to 1h",
+		"{addresses: [\"0.0.0.0\"]}":                         "dns.addresses",
+		"{names: [\"*.example\"]}":                           "dns.names",
+		"{listen: [\"53\"], addresses: [\"192.0.2.1\"]}":     "dns.listen",
+		"{listen: [\"0.0.0.0:53\"]}":                         "neither advertise nor listen",
+		"{listen: [\"0.0.0.0:53\"], addresses: [\"192.0.2.1\"], names: [ns.hospital.example]}": "not known",
+		"{lisen: []}": "did you mean",
+	} {
+		if _, err := LoadGateway(write(t, "gatewayd.yaml", goodGateway+"dns: "+text+"\n")); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+	}
+	for gateway, want := range map[string]string{"": "", "dns:hospital.example": "hospital.example"} {
+		file := write(t, "agents.d/a.yaml", "name: a\ngateway: \""+gateway+"\"\n")
+		rows, err := LoadLocalAgents(filepath.Dir(file))
+		if err != nil {
+			t.Errorf("%q: %v", gateway, err)
+			continue
+		}
+		if domain, ok := GatewayDomain(rows[0].Gateway); !ok || domain != want {
+			t.Errorf("%q: %q %v", gateway, domain, ok)
+		}
+		raw, _ := os.ReadFile(file)
+		if out, err := EditLocalAgent(file, raw, "192.0.2.1:4433", nil); err != nil || string(out) != string(raw) {
+			t.Errorf("an enrolment anew edits it: %q %v", out, err)
+		}
+	}
+	if _, err := LoadLocalAgents(filepath.Dir(write(t, "agents.d/a.yaml", "name: a\ngateway: \"dns:Nowhere\"\n"))); err == nil || !strings.Contains(err.Error(), "dns:hospital.example") {
+		t.Errorf("%v", err)
+	}
+	if a, err := LoadAgent(write(t, "agentd.yaml", "dns: {servers: [\"127.0.0.53\"]}\n")); err != nil || a.DNS.Servers[0] != "127.0.0.53:53" || a.DNS.DNSSEC != "off" {
+		t.Errorf("%+v %v", a, err)
+	}
+	if r, err := LoadPeer(write(t, "peer.yaml", "domain: peer.example\nbundle: b\ndiscover: true\n")); err != nil || !r.Discover {
+		t.Errorf("%+v %v", r, err)
+	}
+}

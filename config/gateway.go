@@ -38,6 +38,7 @@ type Gateway struct {
 	EncryptionKey string   `yaml:"encryption_key"`
 	Embedder      Embedder `yaml:"embedder"`
 	Cluster       Cluster  `yaml:"cluster"`
+	DNS           DNS      `yaml:"dns"`
 	Log           Log      `yaml:"log"`
 	Limits        Limits   `yaml:"limits"`
 }
@@ -177,6 +178,7 @@ func (g *Gateway) validate(file string) error {
 	g.Embedder.validate(p)
 	g.Cluster.validate(p)
 	g.AMC.validate(p, g)
+	g.finishDNS(p)
 	return p.err()
 }
 
@@ -199,7 +201,8 @@ func CheckHostPort(v string) error {
 type Peer struct {
 	Domain      string   `yaml:"domain"`
 	Role        string   `yaml:"role"`        // what the peer is to us: peer, customer, provider
-	Addresses   []string `yaml:"addresses"`   // host:port to dial; empty waits for the peer to dial
+	Addresses   []string `yaml:"addresses"`   // host:port to dial; empty, and no discover, waits for the peer to dial
+	Discover    bool     `yaml:"discover"`    // dial what the DNS records of the domain name, then Addresses
 	Bundle      string   `yaml:"bundle"`      // the peer's trust bundle
 	BundleURL   string   `yaml:"bundle_url"`  // where it publishes newer ones; https, on a host of its domain
 	Fingerprint string   `yaml:"fingerprint"` // sha256:… of the key that signed it

@@ -29,7 +29,7 @@ type options struct{ *daemon.CLI }
 func run() int {
 	cli, root := daemon.NewCLI("gatewayd", "Agent Gateway for the Internet of Agents")
 	o := &options{cli}
-	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), siblingCmd(o), bundleCmd(o), agentsCmd(o), importAgentsCmd(o), keysCmd(o), caCmd(o), auditCmd(o), backupCmd(o), restoreCmd(o), digestsCmd(o), clusterCmd(o), membersCmd(o), resolveCmd(o), statusCmd(o))
+	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), siblingCmd(o), bundleCmd(o), agentsCmd(o), importAgentsCmd(o), keysCmd(o), caCmd(o), auditCmd(o), backupCmd(o), restoreCmd(o), digestsCmd(o), clusterCmd(o), membersCmd(o), dnsCmd(o), resolveCmd(o), statusCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 

@@ -24,6 +24,7 @@ import (
 	"agentgw/agentd/internal/state"
 	"agentgw/config"
 	"agentgw/directory/semreq"
+	"agentgw/internal/discovery"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 )
@@ -39,6 +40,7 @@ type agent struct {
 	backend *backend.Stdio // nil: it only initiates
 	engine  *task.Engine
 	ep      *endpoint.Endpoint
+	gateway string // as messages call it
 	record  func(kind string, data any)
 
 	ctx     context.Context // of all that runs for it, from run on
@@ -54,7 +56,7 @@ type agent struct {
 	capabilities []string
 }
 
-func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB,
+func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpoint.Endpoint, db *state.DB, resolver *discovery.Resolver,
 	listening func() []semreq.Endpoint, record func(kind string, data any), log *slog.Logger) (*agent, error) {
 	a := &agent{name: c.Name, cred: cred, cfg: c, ep: ep, record: record, log: log.With("agent", c.Name), capabilities: cred.Capabilities,
 		visibility: or(cred.Visibility, "public"), allow: cred.Allow}
@@ -77,8 +79,10 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	a.a2a = a2a.New(conf)
 	dir := agentDir(stateDir, c.Name)
 	var err error
+	var find func(context.Context) ([]string, error)
+	a.gateway, find = gatewayOf(c, cred.Domain, resolver)
 	a.client, err = attach.New(attach.Config{
-		Endpoint: ep, Gateway: c.Gateway, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: a.renewed(cred.keep(dir)), KeepNext: cred.keepNext(dir),
+		Endpoint: ep, Gateway: a.gateway, Find: find, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: a.renewed(cred.keep(dir)), KeepNext: cred.keepNext(dir),
 		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: cred.keepBundle(dir), Revoked: a.revoked,
 		Listening: func() []semreq.Endpoint {
 			if a.backend == nil {
@@ -268,7 +272,7 @@ func (a *agent) rekeyed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := a.client.WaitCurrent(ctx); err != nil {
-		return frame.Errorf(frame.UpstreamFailed, "not attached to the gateway %s under the new key: %w", a.cfg.Gateway, err)
+		return frame.Errorf(frame.UpstreamFailed, "not attached to the gateway %s under the new key: %w", a.gateway, err)
 	}
 	return nil
 }
@@ -285,7 +289,7 @@ func addresses(list []semreq.Endpoint) []string {
 func (a *agent) status() local.AgentStatus {
 	attached, err := a.client.Attached()
 	s := local.AgentStatus{
-		Name: a.name, AIC: a.cred.AIC, Domain: a.cred.Domain, Gateway: a.cfg.Gateway, Attached: attached,
+		Name: a.name, AIC: a.cred.AIC, Domain: a.cred.Domain, Gateway: a.gateway, Attached: attached,
 		Capabilities: a.offers(), Sessions: len(a.a2a.Sessions()), Backend: "none",
 		CredentialUntil: a.client.Certificate().Leaf.NotAfter.UTC(),
 	}

@@ -24,6 +24,7 @@ import (
 	"agentgw/internal/audit"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
+	"agentgw/internal/discovery"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 )
@@ -44,6 +45,7 @@ type app struct {
 	audit   *audit.Log
 	damage  string // of the audit log, as the start has found it
 	ep      *endpoint.Endpoint
+	finder  *discovery.Resolver
 	host    a2a.Host
 
 	changing sync.Mutex // one change of the set of agents at a time
@@ -89,6 +91,11 @@ func start(ctx context.Context, cfg *config.Agent, log *slog.Logger, cleanup *da
 		return err
 	}
 	cleanup.Add("close socket", drainTime, a.ep.Close)
+	a.finder = newResolver(cfg.DNS)
+	cleanup.Add("end look-ups", drainTime, func(context.Context) error {
+		a.finder.Close()
+		return nil
+	})
 	cleanup.Add("stop agents", drainTime, a.stop)
 	if err := a.Reload(ctx); err != nil {
 		return err
@@ -167,7 +174,7 @@ func (a *app) Reload(context.Context) error {
 			a.log.Info("agent was enrolled again: the one before is stopped", "agent", row.Name, "before", running[i].cred.AIC, "aic", cred.AIC)
 			a.drop(running[i])
 		}
-		ag, err := newAgent(row, cred, a.cfg.StateDir, a.ep, a.db, a.listening, a.record, a.log)
+		ag, err := newAgent(row, cred, a.cfg.StateDir, a.ep, a.db, a.finder, a.listening, a.record, a.log)
 		if err != nil {
 			return fmt.Errorf("agent %s: %w", row.Name, err)
 		}

@@ -262,7 +262,7 @@ func TestLogNamesAnAgentOnce(t *testing.T) {
 	a, _, _ := serving(t, newCounter(t))
 	ag := a.list()[0]
 	log := slog.New(onceHandler{slog.DiscardHandler, t, nil})
-	if _, err := newAgent(ag.cfg, ag.cred, a.cfg.StateDir, a.ep, a.db, a.listening, a.record, log); err != nil {
+	if _, err := newAgent(ag.cfg, ag.cred, a.cfg.StateDir, a.ep, a.db, a.finder, a.listening, a.record, log); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -27,6 +27,7 @@ import (
 type fake struct {
 	t        *testing.T
 	domain   *identitytest.Domain
+	find     func(context.Context) ([]string, error) // of the client; nil: it is told the address
 	ep       *endpoint.Endpoint
 	capacity atomic.Uint32 // of the last ATTACH
 	attach   atomic.Value  // func(*arp.Attach) *arp.Attached
@@ -190,7 +191,7 @@ func (f *fake) clientWith(t *testing.T, id aic.AIC, cert tls.Certificate, offere
 	}
 	trust := f.domain.Trust(t)
 	c, err := New(Config{
-		Endpoint: ep, Gateway: f.ep.Addr().String(), AIC: string(id), Certificate: cert, Trust: trust, Statuses: identity.NewStatuses(trust, time.Now),
+		Endpoint: ep, Gateway: f.ep.Addr().String(), Find: f.find, AIC: string(id), Certificate: cert, Trust: trust, Statuses: identity.NewStatuses(trust, time.Now),
 		Renewed:    func(r Renewal) error { f.kept.Add(1); f.renewal.Store(&r); return nil },
 		KeepNext:   func(key crypto.Signer) error { f.nextKept.Add(1); return nil },
 		KeepBundle: func([]byte) error { f.bundles.Add(1); return nil },
@@ -726,4 +727,31 @@ func TestAgentThatStartsSuspendedAsksWhy(t *testing.T) {
 	awaitReason(t, c, "it needs a new enrolment") // the fake's words
 	f.ousted.Store(false)
 	wait(t, c)
+}
+
+// Where DNS names a gateway of another domain beside the own one, the own one is attached to; where it names none, the agent says why.
+func TestFindsItsGateway(t *testing.T) {
+	wrong, f := newFake(t), newFake(t)
+	var asked atomic.Int32
+	f.find = func(context.Context) ([]string, error) {
+		if asked.Add(1) == 1 {
+			return nil, frame.Errorf(frame.NotFound, "DNS names none")
+		}
+		return []string{f.ep.Addr().String(), wrong.ep.Addr().String()}, frame.Errorf(frame.UpstreamFailed, "the last good answer")
+	}
+	first := true
+	f.attach.Store(func(*arp.Attach) *arp.Attached {
+		if first { // so that the next attempt meets the other address
+			first = false
+			return &arp.Attached{Code: frame.Overloaded}
+		}
+		return &arp.Attached{KeepaliveMS: 20_000, OfflineMS: 45_000}
+	})
+	c := f.client(t, nil)
+	awaitReason(t, c, "DNS names none")
+	awaitReason(t, c, "OVERLOADED")
+	wait(t, c)
+	if wrong.newest() != nil || asked.Load() < 4 {
+		t.Errorf("it was attached to the wrong gateway, or not dialled it: %d attempts", asked.Load())
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"crypto"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"log/slog"
 	mrand "math/rand/v2"
 	"sync"
@@ -32,8 +31,11 @@ const (
 
 // Config of a client.
 type Config struct {
-	Endpoint    *endpoint.Endpoint
-	Gateway     string // host:port
+	Endpoint *endpoint.Endpoint
+	Gateway  string // host:port; with Find what its gateway is called in messages
+	// Find is the addresses of the gateway, the best first, and may have both some and an error: each attempt to attach takes the next one. It
+	// grants nothing, since who answers there is judged as anybody. nil: it is at Gateway.
+	Find        func(ctx context.Context) ([]string, error)
 	AIC         string
 	Certificate tls.Certificate
 	NextKey     crypto.Signer // of a re-key that was cut short, nil for none
@@ -72,6 +74,7 @@ type Client struct {
 	mu      sync.Mutex // guards the rest
 	link    *link      // nil while detached
 	lastErr error
+	dialled int             // attempts so far, of which address is next
 	refused error           // why the credential is not renewed any more
 	ousted  error           // why the agent's domain has taken it out of service, as far as the gateway has said; nil once it attaches
 	since   time.Time       // detached since then; zero: attached
@@ -151,12 +154,14 @@ func (c *Client) Run(ctx context.Context) {
 // establish dials and attaches. That the dial returns proves nothing: TLS 1.3 lets the client finish before the server has
 // judged it.
 func (c *Client) establish(ctx context.Context) (*link, error) {
+	certificate := c.Certificate()
+	address, err := c.where(ctx) // with time of its own
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, attachTime)
 	defer cancel()
-	certificate := c.Certificate()
-	conn, err := c.cfg.Endpoint.Dial(ctx, c.cfg.Gateway, frame.ALPNControl, "", endpoint.Credentials{
-		Certificate: certificate, Verify: c.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, c.role),
-	})
+	conn, err := c.dialAt(ctx, address, certificate)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +171,26 @@ func (c *Client) establish(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	c.setAttached(l)
-	c.log.Info("attached", "gateway", c.cfg.Gateway)
+	c.log.Info("attached", "gateway", c.cfg.Gateway, "remote", conn.RemoteAddr().String())
 	return l, nil
+}
+
+// where is the address to dial now: of several another one each time, so that none that is dead or not ours is dialled for ever.
+func (c *Client) where(ctx context.Context) (string, error) {
+	if c.cfg.Find == nil {
+		return c.cfg.Gateway, nil
+	}
+	found, err := c.cfg.Find(ctx)
+	if len(found) == 0 {
+		if err == nil {
+			err = frame.Errorf(frame.NotFound, "no address of the gateway %s is known", c.cfg.Gateway)
+		}
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dialled++
+	return found[(c.dialled-1)%len(found)], nil
 }
 
 func (c *Client) attach(ctx context.Context, l *link) (err error) {

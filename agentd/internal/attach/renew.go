@@ -280,7 +280,15 @@ func (c *Client) dialWith(ctx context.Context, key crypto.Signer) (*endpoint.Con
 }
 
 func (c *Client) dial(ctx context.Context, certificate tls.Certificate) (*endpoint.Conn, error) {
-	return c.cfg.Endpoint.Dial(ctx, c.cfg.Gateway, frame.ALPNControl, "", endpoint.Credentials{
+	address, err := c.where(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.dialAt(ctx, address, certificate)
+}
+
+func (c *Client) dialAt(ctx context.Context, address string, certificate tls.Certificate) (*endpoint.Conn, error) {
+	return c.cfg.Endpoint.Dial(ctx, address, frame.ALPNControl, "", endpoint.Credentials{
 		Certificate: certificate, Verify: c.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, c.role),
 	})
 }

@@ -29,6 +29,7 @@ type Gateway interface {
 	Resolve(ctx context.Context, ask semreq.Ask) (*semreq.Outcome, error)
 	Match(ctx context.Context, r MatchRequest) (*Match, error)
 	ReloadPeers(ctx context.Context) error
+	DNS(ctx context.Context, r DNSRequest) (*DNSReport, error)
 	Withdraw(ctx context.Context, r WithdrawRequest) error
 	Deprecate(ctx context.Context, r DeprecateRequest) error
 	Trust
@@ -347,6 +348,7 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/agents/deprecate", control.Handle(func(ctx context.Context, r DeprecateRequest) (None, error) {
 		return None{}, g.Deprecate(ctx, r)
 	}))
+	mux.HandleFunc("POST /v1/dns", control.Handle(g.DNS))
 	handleTrust(mux, g)
 	handleDirectory(mux, g)
 	mux.HandleFunc("POST /v1/agents/standing", control.Handle(func(ctx context.Context, r StandingRequest) (None, error) {

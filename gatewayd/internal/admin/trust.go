@@ -48,6 +48,7 @@ type RowView struct {
 	Disclose   string   `json:"disclose"`
 	MayQuery   []string `json:"may_query"`
 	Addresses  []string `json:"addresses,omitempty"`
+	Discover   bool     `json:"discover,omitempty"` // what DNS names is dialled too
 	Gateways   []string `json:"gateways,omitempty"`
 	Introduces []string `json:"introduces,omitempty"`
 	FirstUse   string   `json:"first_use"`

@@ -27,12 +27,14 @@ import (
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/embedding"
 	"agentgw/gatewayd/internal/members"
+	"agentgw/gatewayd/internal/nameserver"
 	"agentgw/gatewayd/internal/peering"
 	"agentgw/gatewayd/internal/registrar"
 	"agentgw/gatewayd/internal/relay"
 	"agentgw/gatewayd/internal/revocation"
 	"agentgw/internal/control"
 	"agentgw/internal/daemon"
+	"agentgw/internal/discovery"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -72,6 +74,8 @@ type app struct {
 	peers     *peering.Peering
 	bundles   *fetcher
 	outside   *revocation.Service // nil where no CRLs and OCSP are served
+	resolver  *discovery.Resolver // finds the gateways of other domains
+	names     *nameserver.Server  // nil where no records are served
 	revoked   *revocations
 	auditor   auditor
 	recovery  *recovery  // nil: the database was not restored
@@ -182,9 +186,10 @@ func (a *app) wire(ctx context.Context) error {
 		AMC:   a.center, Directory: glue{a.registry, a.store, a.meanings}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
 		EnrolRate: l.EnrolRate, UpdateRate: l.UpdateRate, Gateways: gateways, NoAgents: !gateway, Audit: a.audit, AuditSoon: a.auditSoon, Log: a.log,
 	})
+	a.resolver = a.newResolver()
 	a.peers = peering.New(peering.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
-		KeepPin: a.keepPin, Answer: a.answerNeighbour, Audit: a.audit, Log: a.log,
+		KeepPin: a.keepPin, Find: a.findGateways, Answer: a.answerNeighbour, Audit: a.audit, Log: a.log,
 		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle, KeepIssuer: a.keepIssuer,
 		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted, Mesh: a.cfg.Cluster.On(),
 	})
@@ -278,6 +283,13 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		return err
 	}
 	cleanup.Add("close socket", drainTime, a.ep.Close)
+	cleanup.Add("end look-ups", drainTime, func(context.Context) error {
+		a.resolver.Close()
+		return nil
+	})
+	if err := a.serveNames(ctx, cleanup); err != nil {
+		return err
+	}
 	if a.cfg.HasRole(config.RoleGateway) {
 		if err := a.servePeers(ctx, cleanup, epoch, rows); err != nil {
 			return err
@@ -449,7 +461,7 @@ func (a *app) peerRows() ([]peering.Row, error) {
 		}
 		disclose, _ := wire.ParseLevel(f.Disclose) // the configuration was checked
 		row := peering.Row{
-			Domain: f.Domain, Role: f.Role, Addresses: f.Addresses, Bundle: raw, Gateways: f.Gateways, MayQuery: f.MayQuery,
+			Domain: f.Domain, Role: f.Role, Addresses: f.Addresses, Discover: f.Discover, Bundle: raw, Gateways: f.Gateways, MayQuery: f.MayQuery,
 			Transit: f.Export == "transit", Disclose: disclose, Introduces: f.Introduces, AskFirst: f.FirstUse == "ask", Upstream: f.Upstream, Explain: f.Explain, BundleURL: f.BundleURL,
 		}
 		if f.Fingerprint != "" {

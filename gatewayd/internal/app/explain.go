@@ -70,7 +70,7 @@ func (e *explainer) describe() {
 	a, out := e.a, e.out
 	if r := e.row; r != nil {
 		out.Row = &admin.RowView{
-			Role: r.Role, Export: map[bool]string{true: "transit", false: "own"}[r.Transit], Disclose: r.Disclose.String(), MayQuery: r.MayQuery, Addresses: r.Addresses,
+			Role: r.Role, Export: map[bool]string{true: "transit", false: "own"}[r.Transit], Disclose: r.Disclose.String(), MayQuery: r.MayQuery, Addresses: r.Addresses, Discover: r.Discover,
 			Gateways: r.Gateways, Introduces: r.Introduces, FirstUse: map[bool]string{true: "ask", false: "auto"}[r.AskFirst], Upstream: r.Upstream,
 		}
 	}
@@ -245,6 +245,9 @@ func (e *explainer) connection() (bool, string) {
 		case p.Err != "":
 			return false, p.Err
 		}
+	}
+	if e.row.Discover {
+		return false, "not connected yet: its gateways are looked for by DNS (`gatewayd dns " + e.domain + "`)"
 	}
 	if len(e.row.Addresses) == 0 {
 		return false, "its row names no address: we wait for it to dial us"

@@ -23,6 +23,7 @@ type PeerOptions struct {
 	BundleURL   string // where newer ones are fetched
 	Fingerprint string
 	Addresses   []string
+	Discover    bool // dial what DNS names
 	Role        string
 	Transit     bool
 	Disclose    string // full, coarse or classes; "" is full
@@ -216,6 +217,9 @@ func peerYAML(domain, fingerprint string, o PeerOptions) string {
 	fmt.Fprintf(&b, "domain: %s\nrole: %s            # what the peer is to us\n", domain, o.Role)
 	if len(o.Addresses) > 0 {
 		fmt.Fprintf(&b, "addresses: [%s]\n", quoted(o.Addresses))
+	}
+	if o.Discover {
+		fmt.Fprintln(&b, "discover: true    # dial what the domain's DNS records name, then addresses")
 	}
 	fmt.Fprintf(&b, "bundle: %s.bundle\nfingerprint: %s\n", domain, fingerprint)
 	fmt.Fprintf(&b, "may_query: [%s]\n", quoted(policy.Everyday()))

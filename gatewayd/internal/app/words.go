@@ -38,9 +38,12 @@ func grants(r *config.Peer) []string {
 	if r.Upstream {
 		out = append(out, "we ask it what no digest matches: it sees such requests")
 	}
+	if r.Discover {
+		out = append(out, "we dial what DNS names for it, and believe whoever is there by its certificate only")
+	}
 	if len(r.Addresses) > 0 {
 		out = append(out, "we dial "+strings.Join(r.Addresses, ", "))
-	} else {
+	} else if !r.Discover {
 		out = append(out, "we wait for it to dial us")
 	}
 	if r.BundleURL != "" {

@@ -242,9 +242,9 @@ func (p *Peering) linkOf(domain string) *link {
 
 // target is whom a dialler keeps connected.
 type target struct {
-	domain    string
-	gateway   string // "": any of the domain
-	addresses []string
+	domain  string
+	gateway string // "": any of the domain
+	where   func(context.Context) ([]string, error)
 }
 
 // reached says whether there is a connection to the target, whoever made it.
@@ -255,16 +255,20 @@ func (p *Peering) reached(t target) bool {
 	return p.linkOf(t.domain) != nil
 }
 
-// startPeer begins to dial a row's addresses; the caller holds the lock.
+// startPeer begins to dial for a row; the caller holds the lock.
 func (p *Peering) startPeer(r Row) *peer {
-	return &peer{r, p.startDialler(target{domain: r.Domain, addresses: slices.Clone(r.Addresses)})}
+	t := target{domain: r.Domain}
+	if len(r.Addresses) > 0 || r.Discover {
+		t.where = func(ctx context.Context) ([]string, error) { return p.whereTo(ctx, r) }
+	}
+	return &peer{r, p.startDialler(t)}
 }
 
-// startDialler begins to dial; the caller holds the lock.
+// startDialler begins to dial, if there is anywhere; the caller holds the lock.
 func (p *Peering) startDialler(t target) *dialler {
 	ctx, stop := context.WithCancel(p.ctx)
 	d := &dialler{stop: stop, wake: make(chan struct{}, 1)}
-	if len(t.addresses) > 0 {
+	if t.where != nil {
 		p.tasks.Go(func() { p.keepDialled(ctx, d, t) })
 	}
 	return d
@@ -278,9 +282,24 @@ func (d *dialler) dialAgain() {
 	}
 }
 
-// keepDialled keeps one connection to a target up. While there is one, whoever made it, it waits.
+// whereTo is what to dial for a row: what DNS says now, then the configured addresses, which nothing that was learned takes away.
+func (p *Peering) whereTo(ctx context.Context, r Row) (out []string, err error) {
+	if r.Discover && p.cfg.Find != nil {
+		if out, err = p.cfg.Find(ctx, r.Domain); err != nil {
+			p.log.Debug("gateways of a neighbour by DNS", "domain", r.Domain, "err", err)
+		}
+	}
+	for _, a := range r.Addresses {
+		if !slices.Contains(out, a) {
+			out = append(out[:len(out):len(out)], a)
+		}
+	}
+	return out, err
+}
+
+// keepDialled keeps one connection to a target up. While there is one, whoever made it, it waits, and keeps itself informed of where
+// to dial: when the connection ends DNS may not answer.
 func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
-	domain, addresses := t.domain, t.addresses
 	if t.gateway != "" && t.gateway < p.cfg.Gateway {
 		select {
 		case <-time.After(siblingLater):
@@ -296,11 +315,17 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
 			case <-d.wake:
 				continue
 			case <-time.After(backoffMax): // the link may have gone between the look and the wait
+				_, _ = t.where(ctx) // asks where its time is over
 				continue
 			}
 		}
 		began := time.Now()
-		err := p.dial(ctx, addresses[n%len(addresses)])
+		address := ""
+		addresses, err := t.where(ctx)
+		if len(addresses) > 0 {
+			address = addresses[n%len(addresses)]
+			err = p.dial(ctx, address)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -319,7 +344,7 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
 		if frame.CodeOf(err) == frame.Policy { // it will not pass by itself
 			level = slog.LevelWarn
 		}
-		p.log.Log(ctx, level, "neighbour is not connected", "domain", domain, "address", addresses[n%len(addresses)], "err", err, "again_in", wait.Round(time.Millisecond).String())
+		p.log.Log(ctx, level, "neighbour is not connected", "domain", t.domain, "address", address, "err", err, "again_in", wait.Round(time.Millisecond).String())
 		select {
 		case <-ctx.Done():
 			return

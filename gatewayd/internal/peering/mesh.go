@@ -45,7 +45,11 @@ func (p *Peering) SetSiblings(ctx context.Context, list []Sibling) error {
 		if old != nil {
 			old.stop()
 		}
-		p.siblings[s.Gateway] = &sibling{s, p.startDialler(target{p.cfg.Domain, s.Gateway, slices.Clone(s.Addresses)})}
+		t := target{domain: p.cfg.Domain, gateway: s.Gateway}
+		if len(s.Addresses) > 0 {
+			t.where = func(context.Context) ([]string, error) { return s.Addresses, nil }
+		}
+		p.siblings[s.Gateway] = &sibling{s, p.startDialler(t)}
 	}
 	for gateway, s := range gone {
 		s.stop()

@@ -39,6 +39,7 @@ type Row struct {
 	Domain      string
 	Role        string // what the peer is to us: peer, customer, provider
 	Addresses   []string
+	Discover    bool // dials what [Config.Find] finds, then Addresses
 	Bundle      []byte
 	Fingerprint [32]byte // zero pins to the bundle's own signer
 	Gateways    []string
@@ -76,6 +77,9 @@ type Config struct {
 	// Mesh says that the gateways of the own domain are neighbours too: those that SetSiblings names are dialled, and any that the domain's
 	// bundle names is let in.
 	Mesh bool
+	// Find is the addresses of a domain's gateways by DNS, in the order to dial, and may have both some and an error. It grants nothing: who
+	// answers there is judged as anybody. It bounds its own time. nil finds none.
+	Find func(ctx context.Context, domain string) ([]string, error)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
 	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
@@ -181,7 +185,7 @@ func (p *Peering) SetRows(ctx context.Context, rows []Row) error {
 	var gone []string
 	for _, r := range rows {
 		old := p.rows[r.Domain]
-		if old != nil && slices.Equal(old.Addresses, r.Addresses) {
+		if old != nil && slices.Equal(old.Addresses, r.Addresses) && old.Discover == r.Discover {
 			next[r.Domain] = &peer{r, old.dialler}
 			continue
 		}
