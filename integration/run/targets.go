@@ -182,7 +182,7 @@ func ci() error {
 }
 
 // knownCases is how many rows of the table pass today; it only ever grows.
-const knownCases = "60"
+const knownCases = "61"
 
 func verdict(err error) string {
 	if err == nil {

@@ -4,7 +4,9 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"agentgw/config"
 	"agentgw/directory/arp"
@@ -39,7 +41,13 @@ func newCluster(t *testing.T, domain string, n int) (list []*gateway) {
 		gossip = append(gossip, freeGossip(t))
 	}
 	tune := func(i int) func(*config.Gateway) {
-		return func(c *config.Gateway) { c.Cluster = config.Cluster{Listen: gossip[i], Keys: keys, Seeds: gossip[:1]} }
+		return func(c *config.Gateway) {
+			c.Cluster = config.Cluster{Listen: gossip[i], Keys: keys, Seeds: gossip[:1]}
+			if i == 0 {
+				c.DNS = config.DNS{Listen: []string{"127.0.0.1:0"}, Zone: domain, Host: "gw1." + domain, Names: []string{"gw1." + domain},
+					Addresses: []string{"127.0.0.1"}, TTL: config.Duration(time.Minute)}
+			}
+		}
 	}
 	list = append(list, newGatewayWith(t, domain, tune(0)))
 	for i := 1; i < n; i++ {
@@ -119,13 +127,24 @@ func TestGatewaysOfADomainFindEachOther(t *testing.T) {
 	eventually(t, "its revocation is known where it is not connected", func() bool { return list[0].app.statuses.Check(away.AIC, nil) != nil })
 
 	list[1].stop()
+	named := func() (n int) {
+		for _, r := range list[0].app.names.Records() {
+			if strings.Contains(r, " IN SVCB 1 ") {
+				n++
+			}
+		}
+		return n
+	}
 	eventually(t, "one is missed", func() bool {
 		rows, err := list[0].app.Members()
 		return err == nil && len(rows) == 2 && !slices.ContainsFunc(rows, func(m admin.Member) bool { return m.Gateway == string(list[1].app.home.gateway) })
 	})
+	if n := named(); n != 2 {
+		t.Errorf("the domain's records name %d gateways of 2 that live", n)
+	}
 	if !finds(list[2]) || !finds(far) {
 		t.Error("with one gateway gone the agent is not found")
 	}
 	list[1].start()
-	eventually(t, "it is back", func() bool { return list[1].connected() == 2 && finds(list[1]) })
+	eventually(t, "it is back", func() bool { return list[1].connected() == 2 && finds(list[1]) && named() == 3 })
 }

@@ -2,11 +2,16 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/gatewayd/internal/members"
 	"agentgw/gatewayd/internal/nameserver"
 	"agentgw/internal/daemon"
 	"agentgw/internal/discovery"
@@ -49,12 +54,11 @@ func (a *app) serveNames(ctx context.Context, cleanup *daemon.Cleanup) error {
 		}
 		self.Addresses = append(self.Addresses, ip)
 	}
-	live := []nameserver.Member{self} // the gateways of a domain do not tell each other that they live yet
 	a.names = nameserver.New(nameserver.Config{
 		Apex: nameserver.Apex{
 			Domain: a.cfg.Domain, Zone: d.Zone, Servers: d.Names, TTL: time.Duration(d.TTL), Hosts: map[string][]netip.Addr{self.Host: self.Addresses},
 		},
-		Members: func() []nameserver.Member { return live }, Log: a.log,
+		Members: func() []nameserver.Member { return a.liveGateways(self) }, Log: a.log,
 	})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
@@ -76,6 +80,46 @@ func (a *app) serveNames(ctx context.Context, cleanup *daemon.Cleanup) error {
 		a.log.Info("name server", "listen", packets.LocalAddr().String(), "zone", d.Zone)
 	}
 	return nil
+}
+
+// liveGateways are the gateways of the domain that this one is connected to, itself first. What the gossip says alone is not enough: it has no
+// identities.
+func (a *app) liveGateways(self nameserver.Member) []nameserver.Member {
+	live := []nameserver.Member{self}
+	if a.cluster == nil {
+		return live
+	}
+	for _, m := range a.cluster.Alive() {
+		if m.Self || m.Lame || !a.peers.Connected(m.Gateway) {
+			continue
+		}
+		if named, ok := nameOf(m, a.cfg.DNS.Zone); ok {
+			live = append(live, named)
+		}
+	}
+	return live
+}
+
+// nameOf is a gateway as records name it: by the name that it advertises, else by one in the zone for its addresses.
+func nameOf(m members.Member, zone string) (nameserver.Member, bool) {
+	id := sha256.Sum256([]byte(m.Gateway))
+	out := nameserver.Member{Host: fmt.Sprintf("gateway-%x.%s", id[:6], zone)}
+	for _, text := range m.Addresses {
+		host, port, err := net.SplitHostPort(text)
+		n, e := strconv.ParseUint(port, 10, 16)
+		if err != nil || e != nil || n == 0 {
+			continue
+		}
+		ip, err := netip.ParseAddr(host)
+		switch {
+		case err != nil: // a name, whose addresses are its own affair
+			return nameserver.Member{Host: host, Port: uint16(n)}, true
+		case ip.IsUnspecified(), out.Port != 0 && out.Port != uint16(n):
+		default:
+			out.Port, out.Addresses = uint16(n), append(out.Addresses, ip)
+		}
+	}
+	return out, out.Port != 0
 }
 
 // DNS implements admin.Gateway: what DNS says of a domain, and what is served here.

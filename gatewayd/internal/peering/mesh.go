@@ -64,6 +64,9 @@ type sibling struct {
 	*dialler
 }
 
+// Connected says whether there is a session with a gateway.
+func (p *Peering) Connected(gateway string) bool { return p.linkTo(gateway) != nil }
+
 // introducer is the row by which a bundle counts that a gateway of the own domain passes on: that of the bundle's domain, else one that may
 // introduce it here; nil without either.
 func (p *Peering) introducer(domain string) *peer {
