@@ -183,6 +183,7 @@ type Keepalive struct {
 	TSMS     uint64 `cbor:"1,keyasint"`
 	EchoTSMS uint64 `cbor:"2,keyasint,omitempty"`
 	Capacity uint8  `cbor:"3,keyasint,omitempty"`
+	Version  uint64 `cbor:"5,keyasint,omitempty"` // of the agent's entry now, from the gateway: its operator changes entries too
 	Pad      []byte `cbor:"6,keyasint"`
 }
 

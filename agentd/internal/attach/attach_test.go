@@ -755,3 +755,27 @@ func TestFindsItsGateway(t *testing.T) {
 		t.Errorf("it was attached to the wrong gateway, or not dialled it: %d attempts", asked.Load())
 	}
 }
+
+// The version of the entry is the one that the gateway said last: with ATTACHED, then with a keepalive.
+func TestEntryVersionFollowsTheGateway(t *testing.T) {
+	f := newFake(t)
+	f.attach.Store(func(*arp.Attach) *arp.Attached { return &arp.Attached{EntryVersion: 3, KeepaliveMS: 20_000, OfflineMS: 45_000} })
+	c := f.client(t, nil)
+	until := func(want uint64) {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			if v, ok := c.EntryVersion(); ok && v == want {
+				return
+			} else if time.Now().After(end) {
+				t.Fatalf("version %d, want %d", v, want)
+			}
+		}
+	}
+	until(3)
+	for _, m := range []*arp.Keepalive{{TSMS: 1, Version: 7, Pad: arp.KeepalivePad}, {TSMS: 2, Pad: arp.KeepalivePad}} { // the second as of an older gateway
+		if err := f.newest().WriteMessage(5*time.Second, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(7)
+}

@@ -87,7 +87,8 @@ type link struct {
 	control *endpoint.Stream
 	out     chan frame.Message
 	info    arp.Attached
-	spki    []byte // DER SubjectPublicKeyInfo of the key that it attached under
+	version atomic.Uint64 // of the agent's entry
+	spki    []byte        // DER SubjectPublicKeyInfo of the key that it attached under
 }
 
 // New makes a client; it does nothing before Run.
@@ -213,6 +214,7 @@ func (c *Client) attach(ctx context.Context, l *link) (err error) {
 	if l.info.Code != frame.OK {
 		return frame.Errorf(l.info.Code, "the gateway does not take the agent")
 	}
+	l.version.Store(l.info.EntryVersion)
 	return nil
 }
 
@@ -273,7 +275,14 @@ func (c *Client) write(ctx context.Context, l *link) {
 func (c *Client) receive(l *link, t frame.Type, payload []byte) error {
 	switch t {
 	case frame.CtlKeepalive:
-		return frame.Unmarshal(payload, &arp.Keepalive{})
+		var k arp.Keepalive
+		if err := frame.Unmarshal(payload, &k); err != nil {
+			return err
+		}
+		if k.Version != 0 { // a gateway of before it told the version does not
+			l.version.Store(k.Version)
+		}
+		return nil
 	case frame.SessionOffer:
 		var o arp.SessionOffer
 		if err := frame.Unmarshal(payload, &o); err != nil {

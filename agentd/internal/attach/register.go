@@ -19,13 +19,13 @@ func (c *Client) Deregister(ctx context.Context, reason string) error {
 	return c.verb(ctx, &arp.Deregister{AIC: c.cfg.AIC, Reason: reason}, frame.Answer, nil)
 }
 
-// EntryVersion is that of the agent's entry when it attached; false while it is not attached.
+// EntryVersion is that of the agent's entry, as the gateway said last; false while the agent is not attached.
 func (c *Client) EntryVersion() (uint64, bool) {
 	l := c.current()
 	if l == nil {
 		return 0, false
 	}
-	return l.info.EntryVersion, true
+	return l.version.Load(), true
 }
 
 // verb sends one frame on a registration stream of the attached connection and reads its answer.

@@ -66,8 +66,18 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	var k arp.Keepalive
-	if err := s.ReadMessage(5*time.Second, &k); err != nil || k.EchoTSMS != 42 {
+	if err := s.ReadMessage(5*time.Second, &k); err != nil || k.EchoTSMS != 42 || k.Version != 1 {
 		t.Errorf("keepalive %+v %v", k, err)
+	}
+	// What the operator changes the agent hears of: its next update is of the version that there is.
+	if err := g.app.Deprecate(t.Context(), admin.DeprecateRequest{AIC: done.AIC}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WriteMessage(5*time.Second, &arp.Keepalive{TSMS: 43, Pad: arp.KeepalivePad}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ReadMessage(5*time.Second, &k); err != nil || k.Version != 2 {
+		t.Errorf("keepalive after a change %+v %v", k, err)
 	}
 	// A second connection of the same agent, restarted, takes the place of the first.
 	restarted := *good

@@ -295,7 +295,8 @@ func (r *Registrar) readControl(s *endpoint.Stream, a *attachment) error {
 				return err
 			}
 			r.noteCapacity(a, k.Capacity)
-			if !a.send(&arp.Keepalive{TSMS: uint64(time.Now().UnixMilli()), EchoTSMS: k.TSMS, Pad: arp.KeepalivePad}) {
+			e, _ := r.cfg.Directory.Get(a.agent.AIC)
+			if !a.send(&arp.Keepalive{TSMS: uint64(time.Now().UnixMilli()), EchoTSMS: k.TSMS, Version: e.Version, Pad: arp.KeepalivePad}) {
 				return frame.Errorf(frame.SendStalled, "agent does not read")
 			}
 		case frame.OfferAck:

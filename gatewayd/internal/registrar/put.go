@@ -41,7 +41,7 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	case !ok || !e.State.Offered():
 		return nil, frame.Errorf(frame.State, "%s has no active entry", m.AIC)
 	case e.Version != m.Expected:
-		return nil, frame.Errorf(frame.State, "the entry of %s is at version %d, not %d: read it and try again", m.AIC, e.Version, m.Expected)
+		return nil, frame.Errorf(frame.State, "the entry of %s is at version %d, not %d: somebody else has changed it; agentd hears of it with its next keepalive, then try again", m.AIC, e.Version, m.Expected)
 	}
 	scope, err := r.authoriseAnew(ctx, e, draft, attached, s.Conn().RemoteAddr().Addr())
 	if err != nil {
