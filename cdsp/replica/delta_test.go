@@ -669,3 +669,70 @@ func TestCase63KeyGoesThatManyStandUnder(t *testing.T) {
 		t.Errorf("%d entries are left", len(p.in))
 	}
 }
+
+// Keys whose trust goes are forgotten before their withdrawal is sent: what the neighbour was told of them shall be forgotten too.
+func TestWhatIsGoneIsBoundedByTheTables(t *testing.T) {
+	b := newBench(t)
+	b.connect(1, "A", "a.example")
+	b.connect(2, "B", "b.example")
+	b.wait(2 * time.Second)
+	for i := range 20 {
+		b.keys["O"] = "o.example"
+		batch := b.batchOf("O", nil, digestItem(fmt.Sprintf("k%d", i), uint64(i+1)))
+		b.begin(1)
+		b.entries(1, [][]byte{batch}, put(batch, 0, "a.example", "o.example"))
+		b.alive(1)
+		b.wait(2 * time.Second)
+		b.ack(2)
+		delete(b.keys, "O")
+		b.step(KeysChanged{})
+		b.alive(1)
+		b.alive(2)
+		b.wait(2 * time.Second)
+		b.alive(1)
+		b.alive(2)
+	}
+	b.wait(20 * time.Second)
+	b.alive(1)
+	b.alive(2)
+	b.wait(20 * time.Second)
+	if n := len(b.r.peers["B"].history.gone); n > len(b.r.dests) {
+		t.Errorf("%d keys are remembered as gone, %d are known at all; out %d", n, len(b.r.dests), len(b.r.peers["B"].history.out))
+	}
+}
+
+// What is withdrawn while a neighbour drains, and forgotten before it comes back, is not kept by it after a delta.
+func TestADrainingNeighbourIsToldOfNoChange(t *testing.T) {
+	b := newBench(t)
+	b.connect(1, "A", "a.example")
+	b.connect(2, "B", "b.example")
+	batch := b.batchOf("B", nil, digestItem("x", 1))
+	b.entries(2, [][]byte{batch}, put(batch, 0, "b.example"))
+	b.wait(2 * time.Second)
+	b.alive(1)
+	b.alive(2)
+	epoch := b.r.peers["A"].history.epoch
+	if len(b.r.peers["A"].history.out) != 1 {
+		t.Fatal("x is not told")
+	}
+	b.receive(1, &wire.Goodbye{Kind: wire.LeaveRestart, RestartMS: 120_000})
+	b.entries(2, nil, wire.Entry{Op: wire.OpUnreach, Origin: "B", Key: wire.ItemKey("x", "tag", wire.LevelCoarse)})
+	b.effects = nil
+	b.wait(11 * time.Second)
+	var told uint64
+	for _, m := range b.sent(1) {
+		if m, ok := m.(*wire.Keepalive); ok && m.TableHash != nil {
+			told = m.RIBSeq
+		}
+	}
+	b.step(Disconnected{Conn: 1})
+	b.alive(2)
+	for range 5 {
+		b.wait(15 * time.Second)
+		b.alive(2)
+	}
+	begin := b.helloWith(3, &wire.Cookie{Epoch: epoch, RIBSeq: told})
+	if begin.Mode == wire.ModeDelta && len(b.told(3)) < 2 {
+		t.Errorf("a delta that says %q: A keeps x for good, and the table hash that it is told has it", b.told(3))
+	}
+}

@@ -99,7 +99,7 @@ func (r *Replica) touch(d *dest) {
 
 // noteAcked notes how far everything was acknowledged, once nothing is under way.
 func (r *Replica) noteAcked(s *session) {
-	if tx := &s.tx; tx.phase != txIdle && len(tx.inflight) == 0 {
+	if tx := &s.tx; tx.phase != txIdle && len(tx.inflight) == 0 && s.state == Established {
 		tx.acked = max(tx.acked, r.lowWater(s))
 	}
 }

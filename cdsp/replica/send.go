@@ -234,6 +234,9 @@ func (r *Replica) sendChanges(now time.Time, s *session, puts, dels bool) bool {
 		}
 		b.Add(raw, batch)
 		ch.apply(tx)
+		if r.dests[ch.ref] == nil { // forgotten before the neighbour was told: the floor speaks for it
+			delete(tx.gone, ch.ref)
+		}
 	}
 	if len(b.Frame.Entries) > 0 {
 		r.sendEntries(now, s, &b)
@@ -376,13 +379,23 @@ func (r *Replica) mayEnd(now time.Time, s *session) bool {
 	if s.tx.delta || s.hello.Cookie == nil || !s.peer.row.ExportTransit || !now.Before(r.start.Add(r.cfg.Timers.Defer)) {
 		return true
 	}
-	heard := map[string]bool{s.peer.row.Domain: true}
+	heard := map[string]bool{s.peer.row.Domain: true, r.cfg.Domain: true}
 	for _, o := range r.sessions {
-		if o.state == Established && o.rx.phase == rxLive {
+		if o.state != Established {
+			continue
+		}
+		if o.rx.phase == rxLive {
 			heard[o.peer.row.Domain] = true
+		} else if o.peer.row.Domain == r.cfg.Domain {
+			return false // a gateway of our own domain is there and has not told all; nobody knows whether another is to come
 		}
 	}
-	return len(heard) == len(r.rows)
+	for domain := range r.rows {
+		if !heard[domain] {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *Replica) onAck(now time.Time, s *session, m *wire.Ack) {

@@ -311,7 +311,7 @@ func (r *Replica) becomeUp(now time.Time, s *session) {
 func (r *Replica) sendKeepalive(now time.Time, s *session) {
 	m := wire.Keepalive{Epoch: s.tx.epoch, RIBSeq: r.lowWater(s), Applied: s.rx.applied,
 		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime, Trust: r.trustTold(s.peer)}
-	if s.tx.settled() {
+	if s.tx.settled() && s.state == Established { // one that is leaving is told of no change any more
 		hash := s.tx.hash
 		m.TableHash = &hash
 		s.tx.head = max(s.tx.head, m.RIBSeq)

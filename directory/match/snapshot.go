@@ -284,7 +284,8 @@ type Loader struct {
 	// Octets is how long the snapshot is in all: no room is made for more than these can hold.
 	Octets   int64
 	segments []*segment
-	due      int // documents of the last segment that have not come
+	due      int   // documents of the last segment that have not come
+	claimed  int64 // documents, terms and pairs that room was made for, in the octets that they take at least
 }
 
 // Next says where a block belongs.
@@ -318,7 +319,7 @@ func (l *Loader) begin(body []byte) (*Piece, error) {
 	r := snapshot.NewSparseCursor(body)
 	docs, terms, pairs := r.Number(math.MaxInt32), r.Number(math.MaxInt32), r.Number(math.MaxInt32)
 	dim := table.Builtin.Dim()
-	if !r.Done() || l.due != 0 || docs == 0 || int64(docs) > l.Octets/int64(leastDocument+dim) {
+	if !r.Done() || l.due != 0 || docs == 0 || !l.claim(docs, leastDocument+dim) {
 		return nil, errBlock
 	}
 	s := newSegment()
@@ -328,9 +329,18 @@ func (l *Loader) begin(body []byte) (*Piece, error) {
 	return &Piece{kind: BlockSegment, segment: s}, nil
 }
 
+// claim says whether the snapshot can hold n more of what takes so many octets at least.
+func (l *Loader) claim(n, least int) bool {
+	if more := int64(n) * int64(least); more <= l.Octets-l.claimed {
+		l.claimed += more
+		return true
+	}
+	return false
+}
+
 // room is a table for so many terms, if the snapshot can hold as many.
 func (l *Loader) room(terms int) map[string][]posting {
-	if int64(terms) > l.Octets/leastRun {
+	if !l.claim(terms, leastRun) {
 		terms = 0
 	}
 	return make(map[string][]posting, terms)

@@ -6,11 +6,15 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"agentgw/directory"
+	"agentgw/directory/match/table"
+	"agentgw/directory/snapshot"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -224,4 +228,43 @@ func FuzzSnapshot(f *testing.F) {
 			t.Errorf("what was read cannot be written and read again: %v", err)
 		}
 	})
+}
+
+// A small snapshot of many segments, each of which claims as many terms as the whole file could hold.
+func TestSegmentsClaimNoMoreThanTheFileHolds(t *testing.T) {
+	dim := table.Builtin.Dim()
+	const segments = 30
+	l := Loader{Octets: 1 << 20}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range segments {
+		claim := uint64(l.Octets / leastRun)
+		head := binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(nil, 1), claim), claim)
+		if _, err := l.Next(BlockSegment, head); err != nil {
+			t.Fatal(err)
+		}
+		var b []byte
+		for i := range 10 {
+			b = snapshot.AppendText(b, map[bool]string{true: "A", false: ""}[i == 0])
+		}
+		for range 6 {
+			b = snapshot.AppendList(b, nil)
+		}
+		b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, 1), 1), 1)
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(0.5))
+		b = append(b, make([]byte, dim)...)
+		body := append(binary.AppendUvarint(binary.AppendUvarint(nil, 1), uint64(dim)), b...)
+		p, err := l.Next(BlockDocs, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Read(body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(&l)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 100<<20 {
+		t.Errorf("room for %d MiB is made for a file of 1 MiB", got>>20)
+	}
 }

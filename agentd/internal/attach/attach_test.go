@@ -759,7 +759,9 @@ func TestFindsItsGateway(t *testing.T) {
 // The version of the entry is the one that the gateway said last: with ATTACHED, then with a keepalive.
 func TestEntryVersionFollowsTheGateway(t *testing.T) {
 	f := newFake(t)
-	f.attach.Store(func(*arp.Attach) *arp.Attached { return &arp.Attached{EntryVersion: 3, KeepaliveMS: 20_000, OfflineMS: 45_000} })
+	f.attach.Store(func(*arp.Attach) *arp.Attached {
+		return &arp.Attached{EntryVersion: 3, KeepaliveMS: 20_000, OfflineMS: 45_000}
+	})
 	c := f.client(t, nil)
 	until := func(want uint64) {
 		t.Helper()

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentgw/cdsp/wire"
@@ -66,6 +67,7 @@ type app struct {
 	amc       *amc.AMC          // nil without the role
 	center    amc.Center        // the AMC, wherever it is
 	remote    *aaap.Client      // it, when it is on another host
+	leaving   atomic.Bool       // it is about to stop: its domain's records name the others alone
 	cluster   *members.List     // the domain's gateways that are alive; nil without a cluster
 	members   *aaap.Server      // the gateways on other hosts, where this is their AMC
 	siblings  siblings          // the other AMCs of the domain, where this is one
@@ -191,7 +193,7 @@ func (a *app) wire(ctx context.Context) error {
 		Gateway: string(h.gateway), Domain: a.cfg.Domain, Certificate: h.current, Trust: a.trust, Signer: h.signer(identity.UseDigest),
 		KeepPin: a.keepPin, Find: a.findGateways, Answer: a.answerNeighbour, Audit: a.audit, Log: a.log,
 		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle, KeepIssuer: a.keepIssuer,
-		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted, Mesh: a.cfg.Cluster.On(),
+		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted, Mesh: a.cfg.Cluster.On(), Holds: a.holds,
 	})
 	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
@@ -287,13 +289,13 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		a.resolver.Close()
 		return nil
 	})
-	if err := a.serveNames(ctx, cleanup); err != nil {
-		return err
-	}
 	if a.cfg.HasRole(config.RoleGateway) {
 		if err := a.servePeers(ctx, cleanup, epoch, rows); err != nil {
 			return err
 		}
+	}
+	if err := a.serveNames(ctx, cleanup); err != nil {
+		return err
 	}
 	cleanup.Add("stop housekeeping", drainTime, func(context.Context) error {
 		a.running.Wait()
@@ -323,6 +325,13 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		return err
 	}
 	cleanup.Add("close control socket", drainTime, socket.Close)
+	cleanup.Add("tell the cluster", drainTime, func(context.Context) error {
+		a.leaving.Store(true)
+		if a.cluster == nil {
+			return nil
+		}
+		return a.cluster.SetLame(true)
+	})
 	return nil
 }
 
@@ -348,11 +357,14 @@ func (a *app) servePeers(ctx context.Context, cleanup *daemon.Cleanup, epoch uin
 		return nil
 	})
 	cleanup.Add("finish requests", drainTime, a.relay.Drain)
+	if err := a.openCluster(cleanup); err != nil {
+		return err
+	}
 	if err := a.peers.SetRows(ctx, rows); err != nil {
 		return err
 	}
-	if err := a.openCluster(ctx, cleanup); err != nil {
-		return err
+	if a.cluster != nil {
+		a.running.Go(func() { a.followCluster(ctx) })
 	}
 	a.running.Go(func() { a.publish(ctx) })
 	if a.meanings != nil {

@@ -61,8 +61,8 @@ func NewClusterKey(file string) error {
 	return err
 }
 
-// openCluster starts the gossip with the domain's other gateways, and keeps connected to those that it finds.
-func (a *app) openCluster(ctx context.Context, cleanup *daemon.Cleanup) error {
+// openCluster starts the gossip with the domain's other gateways.
+func (a *app) openCluster(cleanup *daemon.Cleanup) error {
 	if !a.cfg.Cluster.On() {
 		return nil
 	}
@@ -81,8 +81,12 @@ func (a *app) openCluster(ctx context.Context, cleanup *daemon.Cleanup) error {
 		return err
 	}
 	cleanup.Add("leave the cluster", drainTime, func(context.Context) error { return a.cluster.Close() })
-	a.running.Go(func() { a.followCluster(ctx) })
 	return nil
+}
+
+// holds says whether this gateway is among those of the domain that dial a peer domain. It is asked when the cluster is open.
+func (a *app) holds(domain string) bool {
+	return a.cluster == nil || members.Holds(string(a.home.gateway), domain, a.cluster.Alive())
 }
 
 func (a *app) keepMembers(addresses []string) {

@@ -148,3 +148,27 @@ func TestGatewaysOfADomainFindEachOther(t *testing.T) {
 	list[1].start()
 	eventually(t, "it is back", func() bool { return list[1].connected() == 2 && finds(list[1]) && named() == 3 })
 }
+
+// A peer domain that all three could dial is dialled by two of them; when one of these is gone the third takes its place.
+func TestPeersAreSharedOutInADomain(t *testing.T) {
+	t.Parallel()
+	list := newCluster(t, "clinic.example", 3)
+	far := newGateway(t, "far.example")
+	far.addPeer(list[0], PeerOptions{Role: "peer"})
+	for _, g := range list {
+		g.addPeer(far, PeerOptions{Role: "peer", Addresses: []string{far.cfg.Listen}})
+	}
+	var gone *gateway
+	holders := func() (out []*gateway) {
+		for _, g := range list {
+			if g != gone && g.peerState("far.example").State == "up" {
+				out = append(out, g)
+			}
+		}
+		return out
+	}
+	eventually(t, "two are connected", func() bool { return len(holders()) == 2 })
+	gone = holders()[0]
+	gone.stop()
+	eventually(t, "two are again", func() bool { return len(holders()) == 2 })
+}

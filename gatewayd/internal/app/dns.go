@@ -85,9 +85,12 @@ func (a *app) serveNames(ctx context.Context, cleanup *daemon.Cleanup) error {
 // liveGateways are the gateways of the domain that this one is connected to, itself first. What the gossip says alone is not enough: it has no
 // identities.
 func (a *app) liveGateways(self nameserver.Member) []nameserver.Member {
-	live := []nameserver.Member{self}
 	if a.cluster == nil {
-		return live
+		return []nameserver.Member{self}
+	}
+	var live []nameserver.Member
+	if !a.leaving.Load() {
+		live = append(live, self)
 	}
 	for _, m := range a.cluster.Alive() {
 		if m.Self || m.Lame || !a.peers.Connected(m.Gateway) {
@@ -96,6 +99,9 @@ func (a *app) liveGateways(self nameserver.Member) []nameserver.Member {
 		if named, ok := nameOf(m, a.cfg.DNS.Zone); ok {
 			live = append(live, named)
 		}
+	}
+	if len(live) == 0 {
+		live = append(live, self)
 	}
 	return live
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/memberlist"
+	"golang.org/x/time/rate"
 
 	"agentgw/internal/frame"
 )
@@ -99,13 +100,16 @@ func (h *hooks) news() {
 }
 
 // logWriter hands the library's lines on: what it calls an error is a warning to an operator, and its warnings come with every lost packet.
-type logWriter struct{ log *slog.Logger }
+type logWriter struct {
+	log  *slog.Logger
+	pace *rate.Limiter // of what strangers can bring about with a packet
+}
 
 // Write implements io.Writer.
 func (w logWriter) Write(b []byte) (int, error) {
 	line := string(bytes.TrimSpace(b))
 	level := slog.LevelDebug
-	if strings.Contains(line, "[ERR]") {
+	if strings.Contains(line, "[ERR]") && w.pace.Allow() {
 		level = slog.LevelInfo
 	}
 	if i := strings.Index(line, "memberlist: "); i >= 0 {

@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"golang.org/x/time/rate"
 
 	"agentgw/internal/frame"
 )
@@ -61,6 +63,9 @@ type List struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
+	closing sync.Once
+	closed  error // of the Close
+
 	Conflicts atomic.Uint64 // times that two processes had one name
 
 	mu      sync.Mutex // guards the rest
@@ -94,7 +99,10 @@ func Open(cfg Config) (*List, error) {
 	if l.ml, err = memberlist.Create(c); err != nil {
 		return nil, fmt.Errorf("gossip on %s: %w", cfg.Listen, err)
 	}
-	l.refresh()
+	if l.refresh(); len(l.alive) == 0 { // it has refused itself
+		return nil, errors.Join(frame.Errorf(frame.ReqInvalid, "the gossip does not take in this gateway itself: is %s, at which the others are to reach it, in the networks that members may be in (%s)?",
+			net.JoinHostPort(c.AdvertiseAddr, strconv.Itoa(c.AdvertisePort)), strings.Join(cfg.Allow, ", ")), l.ml.Shutdown())
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	l.tasks.Go(func() { l.follow(ctx) })
@@ -113,17 +121,30 @@ func (l *List) profile() (*memberlist.Config, error) {
 	c.PushPullInterval = 10 * time.Second
 	c.DeadNodeReclaimTime = reclaimAfter
 	c.Delegate, c.Events, c.Alive, c.Conflict = (*hooks)(l), (*hooks)(l), (*hooks)(l), (*hooks)(l)
-	c.Logger, c.Transport = log.New(logWriter{l.log}, "", 0), l.cfg.transport
+	c.TCPTimeout = joinTime
+	c.Logger, c.Transport = log.New(logWriter{l.log, rate.NewLimiter(1, 10)}, "", 0), l.cfg.transport
 	var err error
 	if c.BindAddr, c.BindPort, err = hostPort(l.cfg.Listen); err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "listen address of the gossip: %w", err)
 	}
 	if c.BindAddr == "" {
-		c.BindAddr = "0.0.0.0"
+		c.BindAddr = "::"
 	}
-	if c.AdvertisePort = c.BindPort; l.cfg.Advertise != "" {
+	if c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort; l.cfg.Advertise != "" {
 		if c.AdvertiseAddr, c.AdvertisePort, err = hostPort(l.cfg.Advertise); err != nil {
 			return nil, frame.Errorf(frame.ReqInvalid, "advertised address of the gossip: %w", err)
+		}
+	}
+	if ip, err := netip.ParseAddr(c.AdvertiseAddr); err == nil && ip.IsUnspecified() {
+		if c.AdvertiseAddr, err = ownAddress(); err != nil {
+			return nil, err
+		}
+	}
+	l.cfg.Addresses = slices.Clone(l.cfg.Addresses)
+	for i, a := range l.cfg.Addresses {
+		host, port, err := net.SplitHostPort(a)
+		if ip, e := netip.ParseAddr(host); err == nil && (host == "" || e == nil && ip.IsUnspecified()) {
+			l.cfg.Addresses[i] = net.JoinHostPort(c.AdvertiseAddr, port)
 		}
 	}
 	if len(l.cfg.Allow) > 0 {
@@ -132,6 +153,31 @@ func (l *List) profile() (*memberlist.Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// ownAddress is an address of this host for its own network: a private one, else any that is not the loopback's.
+func ownAddress() (string, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", fmt.Errorf("addresses of this host: %w", err)
+	}
+	var other string
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil || !p.Addr().IsGlobalUnicast() {
+			continue
+		}
+		if p.Addr().IsPrivate() {
+			return p.Addr().String(), nil
+		}
+		if other == "" {
+			other = p.Addr().String()
+		}
+	}
+	if other == "" {
+		return "", frame.Errorf(frame.ReqInvalid, "this host has no address but the loopback's: say with `advertise` where the domain's other gateways reach it")
+	}
+	return other, nil
 }
 
 // reclaimAfter is how long a name stays with the address at which its gateway was last alive: with the time until the gateway is missed there, and
@@ -172,13 +218,20 @@ func (l *List) SetLame(lame bool) error {
 	return l.ml.UpdateNode(leaveTime)
 }
 
-const leaveTime = 5 * time.Second
+const (
+	leaveTime = time.Second
+	joinTime  = 2 * time.Second // for one address; also of any other exchange over TCP
+)
 
-// Close says goodbye to the others, for 5 s at most, and ends the gossip.
+// Close says goodbye to the others, for a second at most, and ends the gossip. It takes as long as an address that is being tried: 2 s. It is
+// idempotent.
 func (l *List) Close() error {
-	l.stop()
-	l.tasks.Wait()
-	return errors.Join(l.ml.Leave(leaveTime), l.ml.Shutdown())
+	l.closing.Do(func() {
+		l.stop()
+		l.closed = errors.Join(l.ml.Leave(leaveTime), l.ml.Shutdown())
+		l.tasks.Wait()
+	})
+	return l.closed
 }
 
 // follow keeps Alive up to date. The library's hooks run under its lock and must not ask it anything; this does.

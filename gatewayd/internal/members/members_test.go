@@ -370,3 +370,86 @@ func TestHolders(t *testing.T) {
 		t.Error("the only gateway holds nothing")
 	}
 }
+
+// real opens a gateway with sockets of this machine.
+func real(t *testing.T, c Config) (*List, error) {
+	t.Helper()
+	c.Gateway, c.Domain, c.Keys, c.Known = "A", "home.example", [][]byte{key}, func(string) bool { return true }
+	l, err := Open(c)
+	if err == nil {
+		t.Cleanup(func() { l.Close() })
+	}
+	return l, err
+}
+
+// An address that means any is none to reach a gateway at, by gossip or by QUIC.
+func TestOthersAreToldARealAddress(t *testing.T) {
+	for _, listen := range []string{"[::]:0", "0.0.0.0:0", ":0"} {
+		l, err := real(t, Config{Listen: listen, Addresses: []string{"[::]:4433", ":4434", "gw.home.example:4433"}})
+		if err != nil {
+			t.Skip("this machine has the loopback alone: ", err)
+		}
+		if n := l.ml.LocalNode(); n.Addr.IsUnspecified() {
+			t.Errorf("%s: it tells the others to reach it at %v", listen, n.Address())
+		}
+		own := l.ml.LocalNode().Addr.String()
+		if got, want := l.Alive()[0].Addresses, []string{net.JoinHostPort(own, "4433"), net.JoinHostPort(own, "4434"), "gw.home.example:4433"}; !slices.Equal(got, want) {
+			t.Errorf("%s: its addresses are %v, want %v", listen, got, want)
+		}
+	}
+}
+
+// A gateway that is outside of the networks that members may be in says so at the start.
+func TestOwnAddressOutsideOfTheNetworks(t *testing.T) {
+	_, err := real(t, Config{Listen: "127.0.0.1:0", Allow: []string{"10.0.0.0/8"}, Addresses: []string{"10.0.0.1:4433"}})
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1") || !strings.Contains(err.Error(), "10.0.0.0/8") {
+		t.Error(err)
+	}
+}
+
+// A seed that takes the connection and says nothing does not hold up a stop.
+func TestCloseDoesNotWaitForASeed(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	l, err := real(t, Config{Listen: "127.0.0.1:0", Addresses: []string{"10.0.0.1:4433"}, Seeds: func(context.Context) []string { return []string{mute.Addr().String()} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	began := time.Now()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+}
+
+// Packets of strangers are not a line of the log each.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	d := &domain{t: t}
+	l, err := real(t, Config{Listen: "127.0.0.1:0", Addresses: []string{"10.0.0.1:4433"}, Log: slog.New(slog.NewTextHandler(d, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("udp", l.ml.LocalNode().Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 300 {
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	time.Sleep(200 * time.Millisecond)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := strings.Count(d.logs.String(), "\n"); n == 0 || n > 20 {
+		t.Errorf("%d lines for 300 packets of a stranger", n)
+	}
+}

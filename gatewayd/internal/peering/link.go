@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -25,8 +26,9 @@ const (
 	steadyAfter = time.Minute // up for so long, the next back-off starts small again
 	readTime    = 5 * time.Second
 	writeTime   = 10 * time.Second
-	expirySlack = time.Minute // after a certificate's end, for clocks that disagree
-	maxOut      = 128         // requests to one neighbour at once
+	expirySlack = time.Minute     // after a certificate's end, for clocks that disagree
+	maxOut      = 128             // requests to one neighbour at once
+	holdsAgain  = 2 * time.Second // until it is looked again whether a peer is this gateway's to dial
 )
 
 // link is a connection to a neighbour whose session is up.
@@ -308,7 +310,15 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
 	}
 	wait := backoffMin
 	for n := 0; ctx.Err() == nil; n++ {
+		if t.gateway == "" && p.cfg.Holds != nil && !p.cfg.Holds(t.domain) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(holdsAgain):
+			}
+			continue
+		}
 		if p.reached(t) {
+			n = -1 // the first address comes first again
 			select {
 			case <-ctx.Done():
 				return
@@ -324,7 +334,7 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
 		addresses, err := t.where(ctx)
 		if len(addresses) > 0 {
 			address = addresses[n%len(addresses)]
-			err = p.dial(ctx, address)
+			err = p.dial(ctx, t, address)
 		}
 		if ctx.Err() != nil {
 			return
@@ -357,25 +367,30 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
 
 // dial makes one connection and serves it until it ends. That the dial returns proves nothing: TLS 1.3 lets the client
 // finish before the server has judged it. A refusal comes as the error of the session, and counts as a failed dial.
-func (p *Peering) dial(ctx context.Context, address string) error {
+func (p *Peering) dial(ctx context.Context, t target, address string) error {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	own := p.cfg.Certificate()
 	c, err := p.ep.Dial(dialCtx, address, frame.ALPNGateway, "", endpoint.Credentials{
-		Certificate: own, Verify: p.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, p.role),
+		Certificate: own, Verify: p.cfg.Trust.Verify(x509.ExtKeyUsageServerAuth, func(who identity.Peer) error {
+			if who.Domain != t.domain || t.gateway != "" && string(who.AIC) != t.gateway { // an address may be anybody's: DNS and gossip have no identities
+				return frame.Errorf(frame.IdentityMismatch, "%s of %s answers at %s, where %s of %s is looked for", who.AIC, who.Domain, address, cmp.Or(t.gateway, "a gateway"), t.domain)
+			}
+			return p.role(who)
+		}),
 	})
 	if err != nil {
 		return err
 	}
 	ended := make(chan struct{})
 	defer close(ended)
-	p.tasks.Go(func() { p.rejuvenate(ctx, ended, address, earlierEnd(own.Leaf, c.PeerLeaf())) })
+	p.tasks.Go(func() { p.rejuvenate(ctx, ended, t, address, earlierEnd(own.Leaf, c.PeerLeaf())) })
 	return p.serve(c.Context(), c, true, own.Leaf) // the node ends it, with a goodbye, when it stops or the row goes
 }
 
 // rejuvenate connects anew before the certificates of a connection end, when both ends have had time to renew theirs: the younger
 // connection takes its place, and requests find a neighbour all the time.
-func (p *Peering) rejuvenate(ctx context.Context, ended <-chan struct{}, address string, end time.Time) {
+func (p *Peering) rejuvenate(ctx context.Context, ended <-chan struct{}, t target, address string, end time.Time) {
 	left := time.Until(end)
 	for _, at := range []time.Time{end.Add(-left / 4), end.Add(-left / 16)} {
 		timer := time.NewTimer(time.Until(at))
@@ -388,7 +403,7 @@ func (p *Peering) rejuvenate(ctx context.Context, ended <-chan struct{}, address
 			timer.Stop()
 			return
 		}
-		if err := p.dial(ctx, address); err != nil {
+		if err := p.dial(ctx, t, address); err != nil {
 			p.log.Debug("connection for younger certificates has ended", "address", address, "err", err)
 		}
 		select {

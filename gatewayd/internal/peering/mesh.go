@@ -67,9 +67,10 @@ type sibling struct {
 // Connected says whether there is a session with a gateway.
 func (p *Peering) Connected(gateway string) bool { return p.linkTo(gateway) != nil }
 
-// introducer is the row by which a bundle counts that a gateway of the own domain passes on: that of the bundle's domain, else one that may
-// introduce it here; nil without either.
-func (p *Peering) introducer(domain string) *peer {
+// introducer is the row by which a bundle counts that a gateway of the own domain passes on: that of the bundle's domain, else the only one that
+// may introduce it here. Where several may, it does not say which of them has: each gateway believes what it hears from one of these itself. nil
+// without such a row.
+func (p *Peering) introducer(domain string) (only *peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if domain == p.cfg.Domain {
@@ -78,10 +79,13 @@ func (p *Peering) introducer(domain string) *peer {
 	if r := p.rows[domain]; r != nil {
 		return r
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
-		if r := p.rows[name]; r.Role != roleInternal && speaksFor(r, domain) {
-			return r
+	for _, r := range p.rows {
+		if r.Role != roleInternal && speaksFor(r, domain) {
+			if only != nil {
+				return nil
+			}
+			only = r
 		}
 	}
-	return nil
+	return only
 }
