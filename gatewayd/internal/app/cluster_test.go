@@ -1,7 +1,6 @@
 package app
 
 import (
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,20 +14,6 @@ import (
 	"agentgw/internal/frame"
 )
 
-// freeGossip is an address of the loopback that is free for UDP and TCP.
-func freeGossip(t *testing.T) string {
-	t.Helper()
-	for range 20 {
-		addr := freeAddr(t)
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no port is free for UDP and TCP")
-	return ""
-}
-
 // newCluster is a domain of several gateways, the first of which is its AMC too.
 func newCluster(t *testing.T, domain string, n int) (list []*gateway) {
 	t.Helper()
@@ -38,7 +23,7 @@ func newCluster(t *testing.T, domain string, n int) (list []*gateway) {
 	}
 	var gossip []string
 	for range n {
-		gossip = append(gossip, freeGossip(t))
+		gossip = append(gossip, freeBoth(t))
 	}
 	tune := func(i int) func(*config.Gateway) {
 		return func(c *config.Gateway) {

@@ -14,8 +14,8 @@ import (
 	"agentgw/internal/discovery/discoverytest"
 )
 
-// freeDNS is an address of the loopback whose UDP and TCP ports nobody used a moment ago.
-func freeDNS(t *testing.T) string {
+// freeBoth is an address of the loopback whose UDP and TCP ports nobody used a moment ago.
+func freeBoth(t *testing.T) string {
 	t.Helper()
 	for range 20 {
 		addr := freeAddr(t)
@@ -44,7 +44,7 @@ func (g *gateway) await(domain string) admin.PeerRow {
 
 // Two gateways, of which one answers for its domain, and the other knows of it nothing but the bundle and the domain.
 func TestGatewaysFindEachOtherByDNS(t *testing.T) {
-	at := freeDNS(t)
+	at := freeBoth(t)
 	home := newGatewayWith(t, "hospital.example", func(c *config.Gateway) {
 		c.DNS = config.DNS{Listen: []string{at}, Zone: c.Domain, Host: "gateway." + c.Domain, Addresses: []string{"127.0.0.1"}, Names: []string{"gateway." + c.Domain}, TTL: config.Duration(time.Minute)}
 	})

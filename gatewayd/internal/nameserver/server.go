@@ -15,6 +15,8 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/miekg/dns"
 	"golang.org/x/time/rate"
+
+	"agentgw/internal/bounded"
 )
 
 // Bounds of what strangers may cost.
@@ -106,7 +108,7 @@ func (s *Server) Serve(ctx context.Context, packets net.PacketConn, listener net
 	servers := []*dns.Server{
 		{PacketConn: packets, UDPSize: maxUDP, Handler: dns.HandlerFunc(s.udp)},
 		{
-			Listener: &bounded{Listener: listener, open: map[netip.Prefix]int{}}, Handler: dns.HandlerFunc(s.tcp), ReadTimeout: connTime, WriteTimeout: connTime,
+			Listener: bounded.Listen(listener, maxConns, connsNetwork, network), Handler: dns.HandlerFunc(s.tcp), ReadTimeout: connTime, WriteTimeout: connTime,
 			IdleTimeout: func() time.Duration { return connIdle }, MaxTCPQueries: connQueries,
 		},
 	}
@@ -209,72 +211,4 @@ func (l *limits) judge(p netip.Prefix) verdict {
 }
 
 // network is the unit that answers are bounded by: an IPv4 /24, an IPv6 /56.
-func network(a net.Addr) netip.Prefix {
-	var at netip.AddrPort
-	switch v := a.(type) {
-	case *net.UDPAddr:
-		at = v.AddrPort()
-	case *net.TCPAddr:
-		at = v.AddrPort()
-	}
-	ip, bits := at.Addr().Unmap().WithZone(""), 24
-	if ip.Is6() {
-		bits = 56
-	}
-	p, _ := ip.Prefix(bits)
-	return p
-}
-
-// bounded is a listener that closes connections beyond the bounds at once.
-type bounded struct {
-	net.Listener
-
-	mu    sync.Mutex // guards the rest
-	total int
-	open  map[netip.Prefix]int
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		c, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		who := network(c.RemoteAddr())
-		if b.take(who) {
-			return &counted{Conn: c, gone: sync.OnceFunc(func() { b.give(who) })}, nil
-		}
-		_ = c.Close() // it was told nothing, so nothing can be lost
-	}
-}
-
-func (b *bounded) take(who netip.Prefix) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.total >= maxConns || b.open[who] >= connsNetwork {
-		return false
-	}
-	b.total++
-	b.open[who]++
-	return true
-}
-
-func (b *bounded) give(who netip.Prefix) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.total--
-	if b.open[who]--; b.open[who] == 0 {
-		delete(b.open, who)
-	}
-}
-
-// counted gives its place back when it is closed.
-type counted struct {
-	net.Conn
-	gone func()
-}
-
-func (c *counted) Close() error {
-	c.gone()
-	return c.Conn.Close()
-}
+func network(a net.Addr) netip.Prefix { return bounded.Network(a, 24, 56) }

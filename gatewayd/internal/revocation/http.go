@@ -12,6 +12,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
+
+	"agentgw/internal/bounded"
 )
 
 // Bounds of the server. A customer of a network has an IPv4 address or an IPv6 /64; a proxy in front is one address to us.
@@ -45,7 +47,7 @@ func (s *Service) serve(ctx context.Context) {
 			_ = server.Close() // whoever is still reading has had its time
 		}
 	}()
-	err := server.Serve(&bounded{Listener: s.listen, open: map[netip.Prefix]int{}})
+	err := server.Serve(bounded.Listen(s.listen, maxConns, connsAddress, func(a net.Addr) netip.Prefix { return customer(a.String()) }))
 	if !errors.Is(err, http.ErrServerClosed) {
 		s.cfg.Log.Error("serve CRLs and OCSP: outsiders are told nothing until the next start", "err", err)
 	}
@@ -96,58 +98,4 @@ func customer(remote string) netip.Prefix {
 	}
 	p, _ := ip.Prefix(bits)
 	return p
-}
-
-// bounded is a listener that closes connections beyond the bounds at once.
-type bounded struct {
-	net.Listener
-
-	mu    sync.Mutex // guards the rest
-	total int
-	open  map[netip.Prefix]int
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		c, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		who := customer(c.RemoteAddr().String())
-		if b.take(who) {
-			return &counted{Conn: c, gone: sync.OnceFunc(func() { b.give(who) })}, nil
-		}
-		_ = c.Close() // it was told nothing, so nothing can be lost
-	}
-}
-
-func (b *bounded) take(who netip.Prefix) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.total >= maxConns || b.open[who] >= connsAddress {
-		return false
-	}
-	b.total++
-	b.open[who]++
-	return true
-}
-
-func (b *bounded) give(who netip.Prefix) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.total--
-	if b.open[who]--; b.open[who] == 0 {
-		delete(b.open, who)
-	}
-}
-
-// counted gives its place back when it is closed.
-type counted struct {
-	net.Conn
-	gone func()
-}
-
-func (c *counted) Close() error {
-	defer c.gone()
-	return c.Conn.Close()
 }
