@@ -82,6 +82,7 @@ ci-full: ci lint
 	$(MAKE) bench
 	$(if $(DATA),$(MAKE) eval eval-loo,@echo "eval and eval-loo are left out: DATA names no folder of the public sets")
 	$(MAKE) crash-directory N=200
+	cd integration/bench/peers && go vet .
 	$(MAKE) million N=1000000
 
 tools-debian:
