@@ -2,6 +2,7 @@ package members
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 
@@ -115,6 +116,6 @@ func (w logWriter) Write(b []byte) (int, error) {
 	if i := strings.Index(line, "memberlist: "); i >= 0 {
 		line = line[i+len("memberlist: "):]
 	}
-	w.log.Log(nil, level, "gossip", "text", line)
+	w.log.Log(context.Background(), level, "gossip", "text", line)
 	return len(b), nil
 }
