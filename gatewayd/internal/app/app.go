@@ -330,7 +330,10 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 		if a.cluster == nil {
 			return nil
 		}
-		return a.cluster.SetLame(true)
+		if err := a.cluster.SetLame(true); err != nil { // no reason to call the stop a failed one
+			a.log.Info("the domain's other gateways may not have heard that this one stops", "err", err)
+		}
+		return nil
 	})
 	return nil
 }

@@ -210,7 +210,7 @@ func (l *List) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// SetLame tells the others that this gateway is about to stop, or that it is not.
+// SetLame tells the others that this gateway is about to stop, or that it is not. After an error they may not have heard it.
 func (l *List) SetLame(lame bool) error {
 	if l.lame.Swap(lame) == lame {
 		return nil
@@ -228,7 +228,10 @@ const (
 func (l *List) Close() error {
 	l.closing.Do(func() {
 		l.stop()
-		l.closed = errors.Join(l.ml.Leave(leaveTime), l.ml.Shutdown())
+		if err := l.ml.Leave(leaveTime); err != nil { // they miss it within two seconds anyway
+			l.log.Info("the domain's other gateways may not have heard the goodbye", "err", err)
+		}
+		l.closed = l.ml.Shutdown()
 		l.tasks.Wait()
 	})
 	return l.closed
