@@ -18,6 +18,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"agentgw/internal/spelling"
 )
 
 // maxFile bounds a configuration file.
@@ -116,7 +118,7 @@ func unknownKey(v *ast.MappingValueNode, t reflect.Type) []string {
 func hint(name string, known []string) string {
 	best, dist := "", 3
 	for _, k := range known {
-		if d := distance(name, k); d < dist {
+		if d := spelling.Distance(name, k, dist); d < dist {
 			best, dist = k, d
 		}
 	}
@@ -125,27 +127,6 @@ func hint(name string, known []string) string {
 	}
 	slices.Sort(known)
 	return "; known here: " + strings.Join(known, ", ")
-}
-
-// distance is the Levenshtein distance of two short names.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diag := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diag
-			if a[i-1] != b[j-1] {
-				cost++
-			}
-			diag = row[j]
-			row[j] = min(cost, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // under makes a path of a file absolute, relative to the folder of that file. An empty path stays empty.

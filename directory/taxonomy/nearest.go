@@ -3,6 +3,8 @@ package taxonomy
 import (
 	"strconv"
 	"strings"
+
+	"agentgw/internal/spelling"
 )
 
 // Unknown says that a tag files its skill under a class that this version has not, and how the tag calls it.
@@ -27,7 +29,7 @@ func Nearest(class string) (path string, ok bool) {
 	}
 	best := min(maxTypos, len(s)/3) + 1
 	for i := range classes {
-		if d := distance(s, tail(classes[i].Path, strings.Count(s, "/")), best-1); d < best {
+		if d := spelling.Distance(s, tail(classes[i].Path, strings.Count(s, "/")), best-1); d < best {
 			path, best = classes[i].Path, d
 		}
 	}
@@ -44,32 +46,4 @@ func tail(path string, slashes int) string {
 		}
 	}
 	return path
-}
-
-// distance is the Levenshtein distance of a and b, or more than most where it is that.
-func distance(a, b string, most int) int {
-	if d := len(a) - len(b); d > most || -d > most {
-		return most + 1
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diag, least := row[0], i
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diag
-			if a[i-1] != b[j-1] {
-				cost++
-			}
-			diag = row[j]
-			row[j] = min(cost, row[j]+1, row[j-1]+1)
-			least = min(least, row[j])
-		}
-		if least > most {
-			return most + 1
-		}
-	}
-	return row[len(b)]
 }
