@@ -2,6 +2,7 @@ package match
 
 import (
 	"slices"
+	"sync"
 
 	"agentgw/directory"
 	"agentgw/directory/match/table"
@@ -16,12 +17,12 @@ type Builder struct {
 
 // Add reads one more capability.
 func (b *Builder) Add(c directory.Capability) {
-	if b.s == nil {
-		b.s = newSegment()
-		b.s.stemmed.known = map[string]string{}
-	}
 	if b.tokens == nil {
 		b.tokens = table.Builtin
+	}
+	if b.s == nil {
+		b.s = newSegment()
+		b.s.reading = &reading{tokens: b.tokens, known: map[string]uint32{}}
 	}
 	b.s.add(b.tokens, c)
 }
@@ -37,10 +38,19 @@ func (b *Builder) Len() int {
 // LoadBuilt replaces everything by what the builders have read, which end with it. They stay parts of their own: making one of them would
 // cost about as much as reading them. One writer at a time.
 func (x *Index) LoadBuilt(builders ...*Builder) {
+	var making sync.WaitGroup
+	for _, b := range builders {
+		if b.Len() > 0 {
+			for _, table := range b.s.tables() {
+				making.Go(table)
+			}
+		}
+	}
+	making.Wait()
 	var parts []*part
 	for _, b := range builders {
 		if b.Len() > 0 {
-			parts = append(parts, newPart(b.s))
+			parts = append(parts, wholePart(b.s))
 		}
 		b.s = nil
 	}

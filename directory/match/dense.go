@@ -78,15 +78,12 @@ func denseWeight(field uint8) float64 {
 
 // Bag is what of a capability is embedded: its distinct stems, each with its frequency weighted by field, of the first 1,500 characters
 // of each field. A text alone is a capability that has a description only.
-func Bag(c *directory.Capability) []table.Weighted { return bagBy(c, Terms) }
-
-// bagBy is [Bag]; terms is [Terms].
-func bagBy(c *directory.Capability, terms func(string) []string) []table.Weighted {
+func Bag(c *directory.Capability) []table.Weighted {
 	var bag denseBag
 	short := *c
 	short.Name, short.Description, short.Parameters = firstChars(c.Name, maxDenseChars), firstChars(c.Description, maxDenseChars), firstChars(c.Parameters, maxDenseChars)
 	short.Tags, short.Examples = firstCharsOf(c.Tags), firstCharsOf(c.Examples)
-	eachField(&short, terms, func(terms []string, _ int, field uint8) { bag.add(denseWeight(field), terms) })
+	eachField(&short, Terms, func(terms []string, _ int, field uint8) { bag.add(denseWeight(field), terms) })
 	return bag.stems
 }
 

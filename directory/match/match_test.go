@@ -569,6 +569,7 @@ func TestManyMediaTypesAreCheap(t *testing.T) {
 // The first typing errors after a large change come at once: one of them makes the table of trigrams, the others wait for it.
 func TestTheTableOfTrigramsIsMadeOnce(t *testing.T) {
 	s := newSegment()
+	s.terms = map[string][]posting{}
 	for i := range 20_000 {
 		s.terms[fmt.Sprint("term", i)] = nil
 	}

@@ -69,23 +69,18 @@ type segment struct {
 	outside vectors // by another embedder, as many as there are documents; none where the index uses no other
 	grams   lazyGrams
 
-	// While it is built.
-	agent   agentTerms // of the last document: an agent's skills come one after the other
-	key     []byte     // of a pair
-	stemmed stemmed
-	counted [2]counts // terms and pairs, until it is sealed
+	reading *reading // while it is built
 }
 
 func newSegment() *segment {
-	return &segment{terms: map[string][]posting{}, pairs: map[string][]posting{}, idents: map[string][]uint32{}, under: map[string][]uint32{},
-		byAIC: map[string][]uint32{}, byCap: map[string]uint32{}, grams: lazyGrams{turn: make(chan struct{}, 1)}}
+	return &segment{grams: lazyGrams{turn: make(chan struct{}, 1)}}
 }
 
 // fieldReader takes the terms of one field.
-type fieldReader func(terms []string, weight int, field uint8)
+type fieldReader[T any] func(terms []T, weight int, field uint8)
 
 // eachField reads a capability's own fields; terms is [Terms]. A name counts each of its words once, so that repeating one gains nothing.
-func eachField(c *directory.Capability, terms func(string) []string, read fieldReader) {
+func eachField[T comparable](c *directory.Capability, terms func(string) []T, read fieldReader[T]) {
 	read(distinct(terms(c.Name)), weightName, fieldName)
 	read(terms(c.Description), weightDescription, fieldDescription)
 	for _, t := range c.Tags {
@@ -97,54 +92,16 @@ func eachField(c *directory.Capability, terms func(string) []string, read fieldR
 	read(terms(c.Parameters), weightParameters, fieldParameters)
 }
 
-// stemmed is the terms of the texts of the capability at hand: its words and its embedding are made of the same ones, and stemming is the
-// dearest part of both.
-type stemmed struct {
-	texts []string
-	terms [][]string
-	known map[string]string // words and their stems; nil in a segment of few documents, which gains nothing by it
-}
-
-// maxKnown is how many words a large segment remembers while it is built. A directory has few thousand that are frequent.
-const maxKnown = 1 << 16
-
-func (s *stemmed) stem(word string) string {
-	if s.known == nil {
-		return Stem(word)
-	}
-	t, ok := s.known[word]
-	if !ok {
-		if len(s.known) == maxKnown {
-			clear(s.known)
-		}
-		word = strings.Clone(word) // it is cut from a text
-		t = Stem(word)
-		s.known[word] = t
-	}
-	return t
-}
-
-func (s *stemmed) of(text string) []string {
-	if i := slices.Index(s.texts, text); i >= 0 {
-		return s.terms[i]
-	}
-	list := termsBy(text, s.stem)
-	s.texts, s.terms = append(s.texts, text), append(s.terms, list)
-	return list
-}
-
-func (s *stemmed) forget() { s.texts, s.terms = s.texts[:0], s.terms[:0] }
-
 // agentTerms are the terms of what an agent says of itself beside its skills.
-type agentTerms struct {
+type agentTerms[T comparable] struct {
 	name, description string
-	inName, inText    []string
+	inName, inText    []T
 }
 
 // of reads an agent's fields, unless they are those that it has read.
-func (a *agentTerms) of(c *directory.Capability, read fieldReader) {
+func (a *agentTerms[T]) of(c *directory.Capability, terms func(string) []T, read fieldReader[T]) {
 	if c.AgentName != a.name || c.AgentDescription != a.description {
-		*a = agentTerms{c.AgentName, c.AgentDescription, distinct(Terms(c.AgentName)), Terms(c.AgentDescription)}
+		*a = agentTerms[T]{c.AgentName, c.AgentDescription, distinct(terms(c.AgentName)), slices.Clone(terms(c.AgentDescription))}
 	}
 	read(a.inName, weightAgentName, fieldAgent)
 	read(a.inText, weightAgentText, fieldAgent)
@@ -153,8 +110,8 @@ func (a *agentTerms) of(c *directory.Capability, read fieldReader) {
 // pairFields are the fields whose neighbouring pairs count.
 const pairFields = fieldName | fieldDescription
 
-func distinct(list []string) []string {
-	var out []string
+func distinct[T comparable](list []T) []T {
+	var out []T
 	for _, s := range list {
 		if !slices.Contains(out, s) {
 			out = append(out, s)
@@ -165,139 +122,88 @@ func distinct(list []string) []string {
 
 // add appends one capability; it is called only while the segment is built.
 func (s *segment) add(tokens *table.Table, c directory.Capability) {
+	if s.reading == nil {
+		s.reading = &reading{tokens: tokens}
+	}
 	id := uint32(len(s.docs))
-	var length, bigrams int
-	read := func(list []string, weight int, field uint8) {
-		for _, t := range list {
-			s.count(id, t, weight, field)
+	s.docs = append(twice(s.docs), document{cap: c, tags: normaliseTags(c.Tags)})
+	s.sizes = append(twice(s.sizes), s.reading.add(id, &c))
+	s.vecs.add(s.reading.vec)
+}
+
+// twice is a list with room for one more; a full one gets as much again. Of a quarter more at a time, as append takes, a long list is copied
+// five times over.
+func twice[T any](list []T) []T {
+	if len(list) < cap(list) {
+		return list
+	}
+	return slices.Grow(list, max(len(list), 1))
+}
+
+// tables make what a segment needs beside its documents before it is searched; any number of goroutines may run them beside each other.
+func (s *segment) tables() []func() {
+	todo := []func(){s.putInOrder, s.indexIDs, s.indexNames}
+	if r := s.reading; r != nil {
+		s.reading = nil
+		todo = append(todo, func() { s.pairs = r.pairs.table(r.nameOfPair) }, func() { s.terms = r.terms.table(r.nameOfTerm) })
+	}
+	return todo
+}
+
+// indexIDs enters the documents under their identifiers.
+func (s *segment) indexIDs() {
+	s.byAIC, s.byCap = make(map[string][]uint32, len(s.docs)), make(map[string]uint32, len(s.docs))
+	places := s.places()
+	for id := range s.docs {
+		c := &s.docs[id].cap
+		places.enter(s.byAIC, c.AIC, uint32(id))
+		s.byCap[c.CapID] = uint32(id)
+	}
+}
+
+// indexNames enters the documents under their raw names and their classes.
+func (s *segment) indexNames() {
+	s.idents, s.under = make(map[string][]uint32, len(s.docs)), map[string][]uint32{}
+	places := s.places()
+	for id := range s.docs {
+		c := &s.docs[id].cap
+		named := rawName(c.SkillID)
+		if named != "" {
+			places.enter(s.idents, named, uint32(id))
 		}
-		length += weight * len(list)
-		if field&pairFields != 0 {
-			for i := 1; i < len(list); i++ {
-				s.countPair(id, list[i-1], list[i])
-				bigrams++
-			}
+		if raw := rawName(c.Name); raw != "" && raw != named {
+			places.enter(s.idents, raw, uint32(id))
+		}
+		if len(c.Classes) == 0 {
+			continue
+		}
+		var under []string
+		for _, class := range c.Classes {
+			under = append(under, taxonomy.Ancestors(class)...)
+		}
+		for _, class := range distinct(under) {
+			places.enter(s.under, class, uint32(id))
 		}
 	}
-	defer s.stemmed.forget()
-	var bag denseBag
-	whole := allDense(&c)
-	eachField(&c, s.stemmed.of, func(list []string, weight int, field uint8) {
-		read(list, weight, field)
-		if whole {
-			bag.add(denseWeight(field), list)
-		}
-	})
-	s.agent.of(&c, read)
-	s.docs = append(s.docs, document{cap: c, tags: normaliseTags(c.Tags)})
-	s.sizes = append(s.sizes, size{int32(max(length, 1)), int32(max(bigrams, 1))}) // one dummy, so that no length is 0
-	if whole {
-		s.vecs.add(tokens.Embed(bag.stems))
+}
+
+// places is the numbers of all documents in a row: most lists of documents have one, or some that follow each other, and are parts of it.
+type places []uint32
+
+func (s *segment) places() places {
+	p := make(places, len(s.docs))
+	for i := range p {
+		p[i] = uint32(i)
+	}
+	return p
+}
+
+func (p places) enter(to map[string][]uint32, key string, id uint32) {
+	list := to[key]
+	if n := len(list); n == 0 || list[n-1] == id-1 && &list[n-1] == &p[id-1] {
+		to[key] = p[int(id)-n : id+1 : id+1]
 	} else {
-		s.vecs.add(tokens.Embed(bagBy(&c, s.stemmed.of)))
-	}
-	s.index(id)
-}
-
-// count adds one occurrence of a term to the document at hand, the last one.
-func (s *segment) count(id uint32, term string, weight int, field uint8) {
-	c := &s.counted[0]
-	at, known := c.at[term]
-	if !known {
-		at = c.add(strings.Clone(term)) // the table outlives the text that the term is cut from
-	}
-	c.occur(at, id, weight, field)
-}
-
-// countPair adds one occurrence of two neighbouring terms.
-func (s *segment) countPair(id uint32, x, y string) {
-	s.key = append(append(append(s.key[:0], x...), ' '), y...)
-	c := &s.counted[1]
-	at, known := c.at[string(s.key)]
-	if !known {
-		at = c.add(string(s.key))
-	}
-	c.occur(at, id, 1, 0)
-}
-
-// counts is postings while they are counted: an occurrence costs one look into a table, and allocates nothing but for a new term.
-type counts struct {
-	at    map[string]uint32 // in lists
-	lists [][]posting
-}
-
-func (c *counts) add(term string) uint32 {
-	if c.at == nil {
-		c.at = map[string]uint32{}
-	}
-	at := uint32(len(c.lists))
-	c.at[term] = at
-	c.lists = append(c.lists, nil)
-	return at
-}
-
-func (c *counts) occur(at, id uint32, weight int, field uint8) {
-	if list := &c.lists[at]; !again(*list, id, weight, field) {
-		*list = append(*list, posting{id, uint16(weight), field})
-	}
-}
-
-// seal makes the tables that readers use of what was counted.
-func (s *segment) seal() {
-	for i, to := range [2]*map[string][]posting{&s.terms, &s.pairs} {
-		if c := &s.counted[i]; c.at != nil {
-			*to = make(map[string][]posting, len(c.at))
-			for term, at := range c.at {
-				(*to)[term] = c.lists[at]
-			}
-		}
-	}
-	s.counted, s.stemmed = [2]counts{}, stemmed{}
-}
-
-// again adds an occurrence to a document's posting, which is the last one if there is one.
-func again(list []posting, id uint32, weight int, field uint8) bool {
-	n := len(list)
-	if n == 0 || list[n-1].doc != id {
-		return false
-	}
-	e := &list[n-1]
-	e.weight, e.fields = uint16(min(int(e.weight)+weight, 1<<16-1)), e.fields|field
-	return true
-}
-
-// index enters a document into the tables by name.
-func (s *segment) index(id uint32) {
-	s.indexIDs(id)
-	s.indexNames(id)
-}
-
-// indexIDs enters a document under its identifiers.
-func (s *segment) indexIDs(id uint32) {
-	c := &s.docs[id].cap
-	s.byAIC[c.AIC] = append(s.byAIC[c.AIC], id)
-	s.byCap[c.CapID] = id
-}
-
-// indexNames enters a document under its raw names and its classes.
-func (s *segment) indexNames(id uint32) {
-	c := &s.docs[id].cap
-	named := rawName(c.SkillID)
-	if named != "" {
-		s.idents[named] = append(s.idents[named], id)
-	}
-	if raw := rawName(c.Name); raw != "" && raw != named {
-		s.idents[raw] = append(s.idents[raw], id)
-	}
-	if len(c.Classes) == 0 {
-		return
-	}
-	var under []string
-	for _, class := range c.Classes {
-		under = append(under, taxonomy.Ancestors(class)...)
-	}
-	for _, class := range distinct(under) {
-		s.under[class] = append(s.under[class], id)
+		to[key] = append(list, id)
 	}
 }
 
@@ -320,10 +226,14 @@ type part struct {
 }
 
 func newPart(s *segment) *part {
-	s.seal()
-	if s.order == nil {
-		s.putInOrder()
+	for _, table := range s.tables() {
+		table()
 	}
+	return wholePart(s)
+}
+
+// wholePart is that of a segment whose tables are made.
+func wholePart(s *segment) *part {
 	p := &part{segment: s, live: len(s.docs), liveAICs: len(s.byAIC)}
 	for _, d := range s.sizes {
 		p.length += int64(d.length)
@@ -434,7 +344,6 @@ func merge(parts ...*part) *segment {
 	}
 	s.docs = make([]document, 0, room)
 	s.terms, s.pairs = make(map[string][]posting, terms), make(map[string][]posting, pairs)
-	s.byAIC, s.byCap, s.idents = make(map[string][]uint32, room), make(map[string]uint32, room), make(map[string][]uint32, room)
 	for _, p := range parts {
 		moved := make([]uint32, len(p.docs))
 		for id := range p.docs {
@@ -449,7 +358,6 @@ func merge(parts ...*part) *segment {
 				case dim > 0: // it was loaded before the index used the embedder
 					s.outside.add(make([]float32, dim))
 				}
-				s.index(moved[id])
 			}
 		}
 		move(s.terms, p.terms, p, moved)

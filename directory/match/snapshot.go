@@ -375,17 +375,7 @@ func (p *Piece) addTerms(to map[string][]posting) error {
 func (l *Loader) Tables() []func() {
 	var out []func()
 	for _, s := range l.segments {
-		out = append(out, func() {
-			s.byAIC, s.byCap = make(map[string][]uint32, len(s.docs)), make(map[string]uint32, len(s.docs))
-			for id := range s.docs {
-				s.indexIDs(uint32(id))
-			}
-		}, s.putInOrder, func() {
-			s.idents = make(map[string][]uint32, len(s.docs))
-			for id := range s.docs {
-				s.indexNames(uint32(id))
-			}
-		})
+		out = append(out, s.tables()...)
 	}
 	return out
 }
@@ -397,7 +387,7 @@ func (x *Index) LoadSnapshot(l *Loader) error {
 	}
 	var parts []*part
 	for _, s := range l.segments {
-		parts = append(parts, newPart(s))
+		parts = append(parts, wholePart(s))
 	}
 	x.show(parts)
 	return nil

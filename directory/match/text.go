@@ -16,34 +16,52 @@ const (
 )
 
 // Terms are the terms of a text in order, with repeats. Requests, capabilities and digests must all use this one.
-func Terms(text string) []string { return termsBy(text, Stem) }
-
-// termsBy is [Terms] by a stemmer that gives what Stem does.
-func termsBy(text string, stem func(string) string) []string {
+func Terms(text string) []string {
 	list := WordsOf(text)
-	out := make([]string, 0, len(list))
-	for _, w := range list {
-		if stopWords[w] {
+	return appendTerms(make([]string, 0, len(list)), list, stemOf, func(pair string) string { return pair })
+}
+
+// appendTerms adds the terms of words: stem gives a word's, and pair that of a pair of characters.
+func appendTerms[T any](out []T, words []string, stem func(string) (T, bool), pair func(string) T) []T {
+	for _, w := range words {
+		t, ok := stem(w)
+		if !ok {
 			continue
 		}
-		out = append(out, stem(w))
-		out = appendPairsOfCharacters(out, w)
+		out = append(out, t)
+		if !ascii(w) {
+			for _, p := range pairsOfCharacters(w) {
+				out = append(out, pair(p))
+			}
+		}
 	}
 	return out
 }
 
-// WordsOf are the words of a text in lower case, stop words too: NFKC without hidden and bidirectional controls, cut by [Cut].
-func WordsOf(text string) []string {
-	if !ascii(text) {
-		text = strings.Map(visible, norm.NFKC.String(text))
+// stemOf is the stem of a word, false for a stop word.
+func stemOf(word string) (string, bool) {
+	if stopWords[word] {
+		return "", false
 	}
-	return Cut(text)
+	return Stem(word), true
+}
+
+// WordsOf are the words of a text in lower case, stop words too: NFKC without hidden and bidirectional controls, cut by [Cut].
+func WordsOf(text string) []string { return Cut(plain(text)) }
+
+// plain is a text in NFKC without hidden and bidirectional controls.
+func plain(text string) string {
+	if ascii(text) {
+		return text
+	}
+	return strings.Map(visible, norm.NFKC.String(text))
 }
 
 // Cut cuts a text as it is into lower-case words: between a small letter or digit and a capital, between a capital and a capital with
 // a small letter (ASCII), and at everything that is neither letter nor number.
-func Cut(text string) []string {
-	out := make([]string, 0, len(text)/6+1)
+func Cut(text string) []string { return appendCut(make([]string, 0, len(text)/6+1), text) }
+
+func appendCut(out []string, text string) []string {
 	start := 0
 	flush := func(end int) {
 		if end > start {
@@ -84,14 +102,11 @@ func camelCut(s string, i int) bool {
 func capital(c byte) bool { return c >= 'A' && c <= 'Z' }
 func small(c byte) bool   { return c >= 'a' && c <= 'z' }
 
-// appendPairsOfCharacters adds the character pairs of each run of a script that writes no spaces between words.
-func appendPairsOfCharacters(out []string, w string) []string {
-	if ascii(w) {
-		return out
-	}
+// pairsOfCharacters are the character pairs of each run of a script that writes no spaces between words.
+func pairsOfCharacters(w string) (out []string) {
 	runes := []rune(w)
 	if len(runes) == 2 {
-		return out // the word is its own pair
+		return nil // the word is its own pair
 	}
 	for i := 1; i < len(runes); i++ {
 		if unspaced(runes[i-1]) && unspaced(runes[i]) {

@@ -225,6 +225,6 @@ func bag(c *directory.Capability) (terms map[string]int, length int) {
 		length += weight * len(list)
 	}
 	eachField(c, Terms, read)
-	new(agentTerms).of(c, read)
+	new(agentTerms[string]).of(c, Terms, read)
 	return terms, length
 }

@@ -153,14 +153,26 @@ type Weighted struct {
 // Embed is the vector of a text: the sum of its stems' vectors by their dampened frequency, brought to length 1. The same stems give
 // the same vector in whatever order they come.
 func (t *Table) Embed(text []Weighted) []float32 {
-	sum := make([]float64, t.dim)
-	rows := make([]weightedRow, 0, len(text))
+	rows := make([]WeightedRow, 0, len(text))
 	for _, w := range text {
 		if row, ok := t.Row(w.Stem); ok {
-			rows = append(rows, weightedRow{row, w.TF})
+			rows = append(rows, WeightedRow{row, w.TF})
 		}
 	}
-	slices.SortFunc(rows, func(x, y weightedRow) int { return x.row - y.row }) // float sums depend on their order
+	return t.EmbedRows(nil, rows)
+}
+
+// WeightedRow is a row of the table with its stem's weighted frequency in a text.
+type WeightedRow struct {
+	Row int
+	TF  float64
+}
+
+// EmbedRows is [Table.Embed] where the rows are known, each at most once; it sorts them. The vector takes out's room if that is enough.
+func (t *Table) EmbedRows(out []float32, rows []WeightedRow) []float32 {
+	slices.SortFunc(rows, func(x, y WeightedRow) int { return x.Row - y.Row }) // float sums depend on their order
+	var room [128]float64
+	sum := append(room[:0], make([]float64, t.dim)...)
 	for _, r := range rows {
 		t.add(sum, r)
 	}
@@ -168,25 +180,19 @@ func (t *Table) Embed(text []Weighted) []float32 {
 	for _, v := range sum {
 		length += v * v
 	}
-	out := make([]float32, t.dim)
-	if length == 0 {
-		return out
+	if length = math.Sqrt(length); length == 0 {
+		length = 1
 	}
-	length = math.Sqrt(length)
+	out = slices.Grow(out[:0], t.dim)[:t.dim]
 	for i, v := range sum {
 		out[i] = float32(v / length)
 	}
 	return out
 }
 
-type weightedRow struct {
-	row int
-	tf  float64
-}
-
-func (t *Table) add(sum []float64, r weightedRow) {
-	w := Damped(r.tf) * float64(math.Float32frombits(u32(t.scales, 4*r.row)))
-	for i, v := range []byte(t.rows[r.row*t.dim : (r.row+1)*t.dim]) {
+func (t *Table) add(sum []float64, r WeightedRow) {
+	w := Damped(r.TF) * float64(math.Float32frombits(u32(t.scales, 4*r.Row)))
+	for i, v := range []byte(t.rows[r.Row*t.dim : (r.Row+1)*t.dim]) {
 		sum[i] += w * float64(int8(v))
 	}
 }

@@ -31,7 +31,6 @@ const (
 	snapshotTime = 2 * time.Minute
 	snapshotBuf  = 1 << 20 // octets written at a time
 	snapshotHead = 4 << 10 // octets read ahead: a block is read into its place
-	rebuildGC    = 400     // percent
 )
 
 // What a directory was loaded from.
@@ -51,10 +50,11 @@ func (a *app) openDirectory(ctx context.Context, cleanup *daemon.Cleanup) error 
 		return err
 	}
 	began := time.Now()
-	// What is read now stays: the collector would look at it again and again while it grows. Of a snapshot hardly anything is left over.
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	// What is read of a snapshot stays, and hardly anything is left over: the collector would look at it again and again while it grows.
+	percent := debug.SetGCPercent(-1)
 	from := fromSnapshot
 	a.registry, err = a.openSnapshot(ctx, key)
+	debug.SetGCPercent(percent)
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
@@ -63,7 +63,6 @@ func (a *app) openDirectory(ctx context.Context, cleanup *daemon.Cleanup) error 
 			a.log.Warn("the snapshot of the directory is not used, all entries are read instead", "file", a.snapshotFile(), "err", err)
 		}
 		from = fromEntries
-		debug.SetGCPercent(rebuildGC)
 		if a.registry, err = registry.Rebuild(ctx, a.store, a.telling("reading the directory")); err != nil {
 			return err
 		}
