@@ -45,6 +45,11 @@ type Config struct {
 	OnTrustHeld func(gateway, domain string, held []wire.TrustVersion)
 	// OnUnknownKey hears that digests of a domain came with a key that no accepted bundle names; it may not block.
 	OnUnknownKey func(gateway, domain string)
+	// OnMoved hears from another gateway of the own domain that an agent is at home there. It may be slow; only that neighbour waits. nil: not
+	// wanted.
+	OnMoved func(gateway string, m *wire.Moved)
+	// Moves is what every other gateway of the own domain is told of agents when it has connected; nil: nothing.
+	Moves func() []wire.Moved
 	// Install takes each new snapshot into use, before a neighbour is told of anything in it: who hears of a digest from us may
 	// ask us for it at once. It is called by Run's goroutine, and must not wait for the node.
 	Install func(*Snapshot)

@@ -142,7 +142,7 @@ func (s *Session) run(caller context.Context) {
 		return
 	}
 	var running sync.WaitGroup
-	for _, f := range []func(context.Context, Stream){s.readControl, s.writeControl, s.readDigests, s.writeDigest, s.sendTrust} {
+	for _, f := range []func(context.Context, Stream){s.readControl, s.writeControl, s.readDigests, s.writeDigest, s.sendTrust, s.sendMoves} {
 		running.Go(func() { f(ctx, control) })
 	}
 	s.waitForEnd(caller)

@@ -69,6 +69,13 @@ func (s *Session) takeTrust(ctx context.Context, m wire.Message, in *trustIn) er
 			bundles, statuses := cfg.OnTrustGet(gw, s.domain, m)
 			s.send(ctx, bundles, statuses, nil)
 		}
+	case *wire.Moved:
+		if s.domain != cfg.Domain {
+			return frame.Errorf(frame.UnexpectedFrame, "MOVED from a gateway of another domain")
+		}
+		if s.waitUp() && cfg.OnMoved != nil {
+			cfg.OnMoved(gw, m)
+		}
 	case *wire.Keepalive:
 		s.trustHeld(m.Trust)
 	}

@@ -71,7 +71,11 @@ func listAgentsCmd(o *options) *cobra.Command {
 func printAgents(w io.Writer, rows []admin.AgentRow) {
 	t := table(w, "AIC", "NAME", "STATE", "ATTACHED", "VISIBILITY", "SKILLS")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.AIC, r.Name, r.State, attached(r.Attached, r.Imported), r.Visibility, strings.Join(r.Skills, " "))
+		where := attached(r.Attached, r.Imported)
+		if r.MovedTo != "" {
+			where = "moved"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.AIC, r.Name, r.State, where, r.Visibility, strings.Join(r.Skills, " "))
 	}
 	t.Flush()
 }

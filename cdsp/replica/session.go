@@ -214,7 +214,7 @@ func (r *Replica) received(now time.Time, s *session, m wire.Message) {
 		r.onEntries(now, s, m)
 	case *wire.SyncEnd:
 		r.onSyncEnd(now, s, m)
-	case *wire.Bundle, *wire.Status, *wire.TrustGet: // the shell hands them to the trust store; here they only prove life
+	case *wire.Bundle, *wire.Status, *wire.TrustGet, *wire.Moved: // the shell hands them on; here they only prove life
 	}
 }
 

@@ -54,6 +54,8 @@ func newMessage(t frame.Type) Message {
 		return &Bundle{}
 	case frame.TrustGet:
 		return &TrustGet{}
+	case frame.Moved:
+		return &Moved{}
 	case frame.SyncBegin:
 		return &SyncBegin{}
 	case frame.Entries:

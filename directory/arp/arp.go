@@ -119,6 +119,7 @@ type Attach struct {
 	Grant        []byte            `cbor:"7,keyasint,omitempty"`
 	Trust        []TrustHeld       `cbor:"8,keyasint,omitempty"`
 	Now          uint64            `cbor:"9,keyasint"`
+	Entry        []byte            `cbor:"10,keyasint,omitempty"` // the newest [Statement] of its entry that it was given, signed
 }
 
 // TrustHeld is what somebody holds of an issuer: what is newer is sent.
@@ -165,12 +166,28 @@ type AttachPolicy struct {
 type Attached struct {
 	Code         frame.Code       `cbor:"1,keyasint"`
 	EntryVersion uint64           `cbor:"2,keyasint"`
+	Gateways     []GatewayAt      `cbor:"3,keyasint,omitempty"` // the domain's others, where the agent may attach when this one is gone
 	Policy       AttachPolicy     `cbor:"4,keyasint"`
 	KeepaliveMS  uint64           `cbor:"5,keyasint"`
 	OfflineMS    uint64           `cbor:"6,keyasint"`
 	Observed     *semreq.Endpoint `cbor:"7,keyasint,omitempty"`
+	WantACS      bool             `cbor:"8,keyasint,omitempty"` // the entry is another gateway's: the agent sends its ACS, and is at home here
 	Now          uint64           `cbor:"9,keyasint"`
+	Entry        []byte           `cbor:"10,keyasint,omitempty"` // [Statement], signed
 }
+
+// GatewayAt is a gateway and where it is.
+type GatewayAt struct {
+	_         struct{} `cbor:",toarray"`
+	AIC       string
+	Addresses []HostPort
+}
+
+// MaxGateways bounds the list, and MaxGatewayAddresses that of one.
+const (
+	MaxGateways         = 16
+	MaxGatewayAddresses = 4
+)
 
 // FrameType is ATTACHED.
 func (*Attached) FrameType() frame.Type { return frame.Attached }
@@ -183,8 +200,9 @@ type Keepalive struct {
 	TSMS     uint64 `cbor:"1,keyasint"`
 	EchoTSMS uint64 `cbor:"2,keyasint,omitempty"`
 	Capacity uint8  `cbor:"3,keyasint,omitempty"`
-	Version  uint64 `cbor:"5,keyasint,omitempty"` // of the agent's entry now, from the gateway: its operator changes entries too
+	Version  uint64 `cbor:"5,keyasint,omitempty"` // of the agent's entry now, from the gateway: its operator changes entries too; from the agent, that of its statement
 	Pad      []byte `cbor:"6,keyasint"`
+	Entry    []byte `cbor:"7,keyasint,omitempty"` // from the gateway to an agent whose statement is of another version
 }
 
 // FrameType is CTL_KEEPALIVE.

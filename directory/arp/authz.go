@@ -64,6 +64,7 @@ type ACSState struct {
 	Caps         []string   `cbor:"4,keyasint,omitempty"`
 	ACS          []byte     `cbor:"5,keyasint,omitempty"`
 	Removed      []Removed  `cbor:"6,keyasint,omitempty"`
+	Entry        []byte     `cbor:"7,keyasint,omitempty"` // [Statement], signed
 }
 
 // FrameType is ACS_STATE.

@@ -2,7 +2,6 @@ package match
 
 import (
 	"slices"
-	"sync"
 
 	"agentgw/directory"
 	"agentgw/directory/match/table"
@@ -13,6 +12,7 @@ import (
 type Builder struct {
 	s      *segment
 	tokens *table.Table // nil is the built-in one
+	tables bool         // are made, or about to be
 }
 
 // Add reads one more capability.
@@ -35,24 +35,28 @@ func (b *Builder) Len() int {
 	return len(b.s.docs)
 }
 
+// Tables are what is left to do once all capabilities are read: any number of goroutines may run them beside each other. LoadBuilt does what nobody
+// has asked for.
+func (b *Builder) Tables() []func() {
+	if b.Len() == 0 || b.tables {
+		return nil
+	}
+	b.tables = true
+	return b.s.tables()
+}
+
 // LoadBuilt replaces everything by what the builders have read, which end with it. They stay parts of their own: making one of them would
 // cost about as much as reading them. One writer at a time.
 func (x *Index) LoadBuilt(builders ...*Builder) {
-	var making sync.WaitGroup
-	for _, b := range builders {
-		if b.Len() > 0 {
-			for _, table := range b.s.tables() {
-				making.Go(table)
-			}
-		}
-	}
-	making.Wait()
 	var parts []*part
 	for _, b := range builders {
 		if b.Len() > 0 {
+			for _, table := range b.Tables() {
+				table()
+			}
 			parts = append(parts, wholePart(b.s))
 		}
-		b.s = nil
+		*b = Builder{}
 	}
 	slices.SortStableFunc(parts, func(a, b *part) int { return len(b.docs) - len(a.docs) }) // as compact has them
 	x.show(parts)

@@ -36,6 +36,11 @@ func Rebuild(ctx context.Context, store Store, progress Progress) (*Registry, er
 	if err != nil {
 		return nil, fmt.Errorf("load the directory: %w", err)
 	}
+	var tables []func()
+	for _, b := range builders {
+		tables = append(tables, b.Tables()...)
+	}
+	work(len(tables), func(i int) { tables[i]() })
 	r.index.LoadBuilt(builders...)
 	return r, nil
 }

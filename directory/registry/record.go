@@ -15,19 +15,33 @@ type record struct {
 	state      directory.State
 	visibility directory.Visibility
 	credential bool      // somebody holds a credential of this AIC
+	adopted    bool      // its agent was at home at another gateway of the domain before
 	allow      []string  // domains, for VisibleListed
 	live       *liveness // the same through all versions of an entry
 }
 
 type liveness struct {
 	alive    atomic.Bool
-	lastSeen atomic.Int64  // unix milliseconds, 0 for never
-	free     atomic.Uint32 // share of its places that are free, 0 to 255
+	moved    atomic.Pointer[Home] // another gateway of the domain that is its agent's home; nil: this one
+	lastSeen atomic.Int64         // unix milliseconds, 0 for never
+	free     atomic.Uint32        // share of its places that are free, 0 to 255
+}
+
+// Home is a gateway at which an agent is at home, with the version of its entry there.
+type Home struct {
+	Gateway string
+	Version uint64
+}
+
+// Before says whether h gives way to o: the higher version counts, and of two that are alike the larger AIC.
+func (h Home) Before(o Home) bool {
+	return h.Version < o.Version || h.Version == o.Version && h.Gateway < o.Gateway
 }
 
 func newRecord(e *directory.Entry) *record {
 	r := &record{
-		version: e.Version, state: e.State, visibility: e.Visibility, credential: e.Provenance.SPKI != [32]byte{}, allow: e.Allow, live: new(liveness),
+		version: e.Version, state: e.State, visibility: e.Visibility, credential: e.Provenance.SPKI != [32]byte{}, adopted: e.Provenance.From != "",
+		allow: e.Allow, live: new(liveness),
 	}
 	if !e.ExpiresAt.IsZero() {
 		r.expires = e.ExpiresAt.UnixMilli()
@@ -38,7 +52,7 @@ func newRecord(e *directory.Entry) *record {
 // sameAs says whether a record is that of an entry; liveness is of no entry.
 func (r *record) sameAs(e *directory.Entry) bool {
 	o := newRecord(e)
-	same := r.version == o.version && r.expires == o.expires && r.state == o.state && r.visibility == o.visibility && r.credential == o.credential
+	same := r.version == o.version && r.expires == o.expires && r.state == o.state && r.visibility == o.visibility && r.credential == o.credential && r.adopted == o.adopted
 	if !same || len(r.allow) != len(o.allow) {
 		return false
 	}
@@ -48,9 +62,9 @@ func (r *record) sameAs(e *directory.Entry) bool {
 	return same
 }
 
-// offered is [directory.Entry.Offered].
+// offered is [directory.Entry.Offered], of an agent that is at home here.
 func (r *record) offered(now time.Time) bool {
-	return r.state.Offered() && (r.expires == 0 || now.Before(time.UnixMilli(r.expires)))
+	return r.state.Offered() && r.live.moved.Load() == nil && (r.expires == 0 || now.Before(time.UnixMilli(r.expires)))
 }
 
 // visibleTo is [directory.Entry.VisibleTo].

@@ -138,6 +138,8 @@ func (r *Registry) Resolve(ctx context.Context, q Request, now time.Time) ([]dir
 			return "was withdrawn a moment ago"
 		case !rec.state.Offered():
 			return "is " + rec.state.String()
+		case rec.live.moved.Load() != nil:
+			return "is at home at another gateway of the domain, " + rec.live.moved.Load().Gateway
 		case !rec.offered(now):
 			return "has expired"
 		case !rec.visibleTo(q.Asker, q.Home):
@@ -282,6 +284,87 @@ func (r *Registry) Update(ctx context.Context, e directory.Entry, doc *acs.ACS, 
 	}
 	r.show(e, caps)
 	return e, nil
+}
+
+// Adopt makes this the home of an agent that was at home at another gateway of the domain, or is again where it was before. e.Version is the
+// highest version that is known of its entry: the one here, or what the other gateway has stated. The entry is stored with one above it, and of
+// one here as of the time it was registered; its ACS is as [Registry.Register] has it. It returns what was stored. ErrExists if the AIC has
+// ended here, ErrConflict if the entry here is of a higher version.
+func (r *Registry) Adopt(ctx context.Context, e directory.Entry, doc *acs.ACS, now time.Time) (directory.Entry, error) {
+	free, err := r.own(ctx, e.AIC)
+	if err != nil {
+		return directory.Entry{}, err
+	}
+	defer free()
+	old, err := r.Get(e.AIC)
+	if err != nil && !errors.Is(err, directory.ErrNotFound) {
+		return directory.Entry{}, fmt.Errorf("adopt: %w", err)
+	}
+	known := err == nil
+	if old.Version > e.Version {
+		return directory.Entry{}, fmt.Errorf("adopt %s at version %d: it is at %d: %w", e.AIC, e.Version, old.Version, directory.ErrConflict)
+	}
+	if !e.State.Offered() {
+		return directory.Entry{}, fmt.Errorf("adopt %s in state %v", e.AIC, e.State)
+	}
+	e.Version, e.RegisteredAt, e.LastModified, e.Edition = e.Version+1, stamp(e.RegisteredAt), stamp(now), old.Edition
+	caps, err := complete(&e, doc)
+	if err != nil {
+		return directory.Entry{}, fmt.Errorf("adopt %s: %w", e.AIC, err)
+	}
+	if known && !e.SameContent(old) {
+		e.Edition = directory.Edition{Number: old.Edition.Number + 1, Since: e.LastModified}
+	}
+	if err := r.store.Put(context.WithoutCancel(ctx), e, old.Version); err != nil {
+		return directory.Entry{}, r.failed(e.AIC, fmt.Errorf("adopt: %w", err))
+	}
+	r.show(e, caps)
+	if rec := r.record(e.AIC); rec.live.moved.Swap(nil) != nil {
+		r.tell()
+	}
+	return e, nil
+}
+
+// Moved says that another gateway of the domain is an agent's home now: it is offered here no more. A home that another one comes after stays.
+// The mark is not stored: who is the home says so again.
+func (r *Registry) Moved(aic string, to Home) {
+	rec := r.record(aic)
+	if rec == nil {
+		return
+	}
+	for {
+		was := rec.live.moved.Load()
+		if was != nil && !was.Before(to) {
+			return
+		}
+		if rec.live.moved.CompareAndSwap(was, &to) {
+			if was == nil {
+				r.tell()
+			}
+			return
+		}
+	}
+}
+
+// MovedTo is the gateway that is the home of an agent with an entry here, "" for this one.
+func (r *Registry) MovedTo(aic string) string {
+	if rec := r.record(aic); rec != nil {
+		if to := rec.live.moved.Load(); to != nil {
+			return to.Gateway
+		}
+	}
+	return ""
+}
+
+// Adopted is the AICs whose agents were at home elsewhere before they were here, and have not left again.
+func (r *Registry) Adopted() (list []string) {
+	r.records.Range(func(id, v any) bool {
+		if rec := v.(*record); rec.adopted && rec.live.moved.Load() == nil {
+			list = append(list, id.(string))
+		}
+		return true
+	})
+	return list
 }
 
 // Withdraw ends an entry on its owner's or the operator's word.

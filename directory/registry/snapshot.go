@@ -17,12 +17,15 @@ import (
 
 // The blocks of a registry's snapshot: first its records, then those of the matcher's index. Numbers, texts and lists are package snapshot's.
 //
-//	blockRecords  number; of each: AIC, version, expiry in unix ms (0 for never), state, visibility, credential (0 or 1), allowed domains
+//	blockRecords  number; of each: AIC, version, expiry in unix ms (0 for never), state, visibility, flags (1 credential, 2 adopted), allowed domains
 const blockRecords = 1
 
 const (
 	recordsInBlock = 8192
 	leastRecord    = 7 // octets
+
+	flagCredential = 1
+	flagAdopted    = 2
 )
 
 // ErrStale is the error of a snapshot that is whole, and of another state of the directory or by another program.
@@ -85,11 +88,14 @@ func appendRecord(b []byte, aic string, r *record) []byte {
 	b = snapshot.AppendText(b, aic)
 	b = binary.AppendUvarint(b, r.version)
 	b = binary.AppendUvarint(b, uint64(max(r.expires, 0)))
-	credential := byte(0)
+	flags := byte(0)
 	if r.credential {
-		credential = 1
+		flags |= flagCredential
 	}
-	return snapshot.AppendList(append(b, byte(r.state), byte(r.visibility), credential), r.allow)
+	if r.adopted {
+		flags |= flagAdopted
+	}
+	return snapshot.AppendList(append(b, byte(r.state), byte(r.visibility), flags), r.allow)
 }
 
 // OpenSnapshot opens a registry from a snapshot of size octets, where it is the one that the id names, whole, in the state of the store, and
@@ -218,8 +224,10 @@ func (r *Registry) readRecords(body []byte) error {
 		id := c.Text()
 		rec := &record{
 			version: uint64(c.Number(math.MaxInt64)), expires: int64(c.Number(math.MaxInt64)), state: directory.State(c.Number(int(directory.Expired))),
-			visibility: directory.Visibility(c.Number(int(directory.VisiblePrivate))), credential: c.Number(1) == 1, allow: c.List(), live: new(liveness),
+			visibility: directory.Visibility(c.Number(int(directory.VisiblePrivate))), live: new(liveness),
 		}
+		flags := c.Number(flagCredential | flagAdopted)
+		rec.credential, rec.adopted, rec.allow = flags&flagCredential != 0, flags&flagAdopted != 0, c.List()
 		if c.Bad() || id == "" || len(rec.allow) > directory.MaxAllow {
 			break
 		}

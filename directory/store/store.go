@@ -211,7 +211,7 @@ func (s *Store) Sequence() (seq uint64, err error) {
 }
 
 // Put stores an entry whose stored version is expected (0: there must be none, and the AIC must not have ended), and keeps the stored one
-// where it is of another edition. The entry's own version must be expected+1. Otherwise ErrConflict, ErrExists for a first version, or ErrNotFound.
+// where it is of another edition. The entry's own version must be above it. Otherwise ErrConflict, ErrExists for a first version, or ErrNotFound.
 func (s *Store) Put(ctx context.Context, e directory.Entry, expected uint64) error {
 	return s.PutWith(ctx, e, expected, func(directory.Tx) error { return nil })
 }
@@ -223,7 +223,7 @@ func (s *Store) PutWith(ctx context.Context, e directory.Entry, expected uint64,
 	if err != nil {
 		return err
 	}
-	if e.Version != expected+1 || e.State.Terminal() {
+	if e.Version <= expected || e.State.Terminal() {
 		return fmt.Errorf("put entry %s: version %d after %d in state %v", e.AIC, e.Version, expected, e.State)
 	}
 	return s.write(ctx, func(r reader) ([]mutation, error) {

@@ -15,6 +15,7 @@ const (
 	StatusFrame      Type = 0x0C
 	BundleFrame      Type = 0x0E
 	TrustGet         Type = 0x10
+	Moved            Type = 0x12
 	SyncBegin        Type = 0x20
 	Entries          Type = 0x22
 	SyncEnd          Type = 0x24
@@ -49,7 +50,7 @@ const (
 )
 
 var typeNames = map[Type]string{
-	Hello: "HELLO", Ack: "ACK", Resync: "RESYNC", Goodbye: "GOODBYE", Keepalive: "KEEPALIVE", StatusFrame: "STATUS", BundleFrame: "BUNDLE", TrustGet: "TRUST_GET",
+	Hello: "HELLO", Ack: "ACK", Resync: "RESYNC", Goodbye: "GOODBYE", Keepalive: "KEEPALIVE", StatusFrame: "STATUS", BundleFrame: "BUNDLE", TrustGet: "TRUST_GET", Moved: "MOVED",
 	SyncBegin: "SYNC_BEGIN", Entries: "ENTRIES", SyncEnd: "SYNC_END", SREQ: "SREQ", SRSP: "SRSP",
 	CtlKeepalive: "CTL_KEEPALIVE", Answer: "ANSWER", OfferAck: "OFFER_ACK", Enrol: "ENROL", Enrolled: "ENROLLED",
 	Attach: "ATTACH", Attached: "ATTACHED", ACSPut: "ACS_PUT", ACSState: "ACS_STATE", Deregister: "DEREGISTER",

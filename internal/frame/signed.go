@@ -22,6 +22,7 @@ const (
 	AADStatus = "dmsc-status/1" // status list
 	AADAudit  = "dmsc-audit/1"  // checkpoint of an audit log
 	AADKey    = "dmsc-key/1"    // proof that a gateway has the key that it shows
+	AADEntry  = "dmsc-entry/1"  // statement of an agent's entry
 )
 
 // KeyID names a signing key: the first 8 bytes of the SHA-256 of its public key.

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,6 +86,7 @@ func newAgent(c *config.LocalAgent, cred *credential, stateDir string, ep *endpo
 	a.client, err = attach.New(attach.Config{
 		Endpoint: ep, Gateway: a.gateway, Find: find, AIC: cred.AIC, Certificate: cred.certificate, NextKey: cred.next, Renewed: a.renewed(cred.keep(dir)), KeepNext: cred.keepNext(dir),
 		Grant: cred.grant, Trust: cred.trust, Statuses: cred.statuses, KeepBundle: cred.keepBundle(dir), Revoked: a.revoked,
+		Home: cred.home, KeepHome: cred.keepHome(dir), ACS: func() ([]byte, error) { return os.ReadFile(filepath.Join(dir, fileACS)) },
 		Listening: func() []semreq.Endpoint {
 			if a.backend == nil {
 				return nil

@@ -28,6 +28,7 @@ const (
 	fileACS       = "acs.json"
 	fileGrant     = "grant.cbor"
 	fileEnrolment = "enrolment.json"
+	fileHome      = "home.json" // of an agent whose domain has several gateways
 )
 
 // enrolment is what an agent knows of its own registration.
@@ -49,6 +50,7 @@ type credential struct {
 	certificate tls.Certificate
 	next        crypto.Signer // of a re-key that was cut short, nil for none
 	grant       []byte
+	home        attach.Home
 	trust       *identity.Trust
 	statuses    *identity.Statuses
 }
@@ -121,6 +123,9 @@ func load(state, name string) (*credential, error) {
 	}
 	if c.grant, err = os.ReadFile(at(fileGrant)); err != nil {
 		return nil, fmt.Errorf("agent %s: read grant: %w", name, err)
+	}
+	if err := c.loadHome(at(fileHome)); err != nil {
+		return nil, fmt.Errorf("agent %s: %w", name, err)
 	}
 	bundle, err := os.ReadFile(at(fileBundle))
 	if err != nil {
@@ -196,6 +201,34 @@ func (c *credential) keepNext(dir string) func(crypto.Signer) error {
 			return os.Remove(file)
 		}
 		return identity.SaveKey(file, key)
+	}
+}
+
+func (c *credential) loadHome(file string) error {
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &c.home)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	return nil
+}
+
+// keepHome writes where the agent is at home.
+func (c *credential) keepHome(dir string) func(attach.Home) error {
+	return func(h attach.Home) error {
+		if err := c.owns(dir); err != nil {
+			return err
+		}
+		raw, err := json.MarshalIndent(h, "", "  ")
+		if err != nil {
+			return err
+		}
+		return renameio.WriteFile(filepath.Join(dir, fileHome), append(raw, '\n'), 0o600)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	mrand "math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,11 @@ type Config struct {
 	KeepBundle func(raw []byte) error
 	// Revoked is told which sessions end now. It must not block.
 	Revoked func(m *arp.SessionRevoke)
+	// Home is what is remembered of the gateway that it was attached at last. KeepHome keeps it over restarts; an error is logged.
+	Home     Home
+	KeepHome func(Home) error
+	// ACS is the authoritative ACS as the gateway has sent it last.
+	ACS func() ([]byte, error)
 	// Listening is where this agent takes sessions now.
 	Listening func() []semreq.Endpoint
 	// Capacity is how many of this agent's places are free now, of 255: its gateway prefers the less busy of two that answer alike.
@@ -70,11 +76,13 @@ type Client struct {
 	renewing    sync.Mutex                      // one renewal or re-key at a time; guards next
 	next        crypto.Signer                   // of a re-key of which it is not known whether the gateway has taken it, nil for none
 	switching   chan struct{}                   // holds a value when a renewed certificate waits to be attached with
+	moved       chan struct{}                   // holds a value when the agent has become at home at another gateway
 
 	mu      sync.Mutex // guards the rest
 	link    *link      // nil while detached
 	lastErr error
-	dialled int             // attempts so far, of which address is next
+	home    Home
+	failed  int             // attempts to attach, of which address is next
 	refused error           // why the credential is not renewed any more
 	ousted  error           // why the agent's domain has taken it out of service, as far as the gateway has said; nil once it attaches
 	since   time.Time       // detached since then; zero: attached
@@ -89,11 +97,12 @@ type link struct {
 	info    arp.Attached
 	version atomic.Uint64 // of the agent's entry
 	spki    []byte        // DER SubjectPublicKeyInfo of the key that it attached under
+	gateway string        // AIC
 }
 
 // New makes a client; it does nothing before Run.
 func New(cfg Config) (*Client, error) {
-	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1), since: time.Now(), next: cfg.NextKey}
+	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1), moved: make(chan struct{}, 1), since: time.Now(), next: cfg.NextKey, home: cfg.Home}
 	c.certificate.Store(&cfg.Certificate)
 	c.grant.Store(&cfg.Grant)
 	_, err := rand.Read(c.boot[:])
@@ -164,10 +173,15 @@ func (c *Client) establish(ctx context.Context) (*link, error) {
 	defer cancel()
 	conn, err := c.dialAt(ctx, address, certificate)
 	if err != nil {
+		c.tryNext()
 		return nil, err
 	}
 	l := &link{conn: conn, out: make(chan frame.Message, outQueue), spki: certificate.Leaf.RawSubjectPublicKeyInfo}
-	if err := c.attach(ctx, l); err != nil {
+	if err = c.attach(ctx, l); err == nil && l.info.WantACS {
+		err = c.settleAt(ctx, l)
+	}
+	if err != nil {
+		c.tryNext()
 		conn.Close(frame.OK, "")
 		return nil, err
 	}
@@ -176,31 +190,48 @@ func (c *Client) establish(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// where is the address to dial now: of several another one each time, so that none that is dead or not ours is dialled for ever.
+// where is the address to dial now: the one that was good last, and of several another one after each failure, so that none that is dead or not
+// ours is dialled for ever. Behind those that are configured are the other gateways of the domain, which the last one has named.
 func (c *Client) where(ctx context.Context) (string, error) {
-	if c.cfg.Find == nil {
-		return c.cfg.Gateway, nil
+	found, err := []string{c.cfg.Gateway}, error(nil)
+	if c.cfg.Find != nil {
+		found, err = c.cfg.Find(ctx)
 	}
-	found, err := c.cfg.Find(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, address := range c.home.addresses() {
+		if !slices.Contains(found, address) {
+			found = append(slices.Clip(found), address)
+		}
+	}
 	if len(found) == 0 {
 		if err == nil {
 			err = frame.Errorf(frame.NotFound, "no address of the gateway %s is known", c.cfg.Gateway)
 		}
 		return "", err
 	}
+	return found[c.failed%len(found)], nil
+}
+
+// tryNext has another address dialled next time.
+func (c *Client) tryNext() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dialled++
-	return found[(c.dialled-1)%len(found)], nil
+	c.failed++
 }
 
 func (c *Client) attach(ctx context.Context, l *link) (err error) {
 	if l.control, err = l.conn.Open(ctx, frame.StreamControl); err != nil {
 		return err
 	}
+	id, err := identity.AICOf(l.conn.PeerLeaf())
+	if err != nil {
+		return err
+	}
+	l.gateway = string(id)
 	err = l.control.WriteMessage(writeTime, &arp.Attach{
 		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: c.cfg.Capacity(), Grant: *c.grant.Load(),
-		Trust: c.held(), Now: uint64(time.Now().Unix()),
+		Trust: c.held(), Now: uint64(time.Now().Unix()), Entry: c.statementFor(l.gateway),
 	})
 	if err != nil {
 		return err
@@ -215,6 +246,7 @@ func (c *Client) attach(ctx context.Context, l *link) (err error) {
 		return frame.Errorf(l.info.Code, "the gateway does not take the agent")
 	}
 	l.version.Store(l.info.EntryVersion)
+	c.keepHome(l, l.info.EntryVersion, l.info.Entry)
 	return nil
 }
 
@@ -258,7 +290,7 @@ func (c *Client) write(ctx context.Context, l *link) {
 		select {
 		case m = <-l.out:
 		case now := <-tick.C:
-			m = &arp.Keepalive{TSMS: uint64(now.UnixMilli()), Capacity: c.cfg.Capacity(), Pad: arp.KeepalivePad}
+			m = &arp.Keepalive{TSMS: uint64(now.UnixMilli()), Capacity: c.cfg.Capacity(), Version: c.stated(), Pad: arp.KeepalivePad}
 		case <-l.conn.Draining():
 			return
 		case <-l.conn.Context().Done():
@@ -282,6 +314,7 @@ func (c *Client) receive(l *link, t frame.Type, payload []byte) error {
 		if k.Version != 0 { // a gateway of before it told the version does not
 			l.version.Store(k.Version)
 		}
+		c.keepHome(l, k.Version, k.Entry)
 		return nil
 	case frame.SessionOffer:
 		var o arp.SessionOffer

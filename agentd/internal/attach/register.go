@@ -10,8 +10,12 @@ import (
 
 // Update replaces the agent's ACS; what the gateway does not allow is removed and listed. It needs an attached connection.
 func (c *Client) Update(ctx context.Context, m *arp.ACSPut) (*arp.ACSState, error) {
-	out := new(arp.ACSState)
-	return out, c.verb(ctx, m, frame.ACSState, out)
+	l, out := c.current(), new(arp.ACSState)
+	err := c.verb(ctx, m, frame.ACSState, out)
+	if err == nil && l != nil {
+		c.keepHome(l, out.EntryVersion, out.Entry)
+	}
+	return out, err
 }
 
 // Deregister ends the agent's registration for good.

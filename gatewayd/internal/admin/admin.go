@@ -136,6 +136,7 @@ type AgentRow struct {
 	Name         string    `json:"name"`
 	State        string    `json:"state"`
 	Attached     bool      `json:"attached"`
+	MovedTo      string    `json:"moved_to,omitempty"` // the gateway of the domain that is its home now
 	Imported     bool      `json:"imported,omitempty"` // by `gatewayd import`: it has no credential, and cannot attach
 	Visibility   string    `json:"visibility"`
 	Bound        string    `json:"bound,omitempty"` // the widest visibility that the operator leaves the agent
@@ -191,6 +192,7 @@ type EntryView struct {
 	ACSSHA256        string    `json:"acsSha256"` // of its canonical form (RFC 8785), base64url
 	Taxonomy         string    `json:"taxonomy"`  // that its classes are of
 	Alive            bool      `json:"alive"`
+	MovedTo          string    `json:"movedTo,omitempty"` // the gateway of the domain that is its home now
 	LastSeen         time.Time `json:"lastSeenAt,omitzero"`
 }
 

@@ -186,7 +186,12 @@ func (a *AMC) nextIssue(tx Tx, o order) (*agent, error) {
 		return nil, err
 	}
 	if !g.isOf(o.gateway, string(o.id)) {
-		return nil, frame.Errorf(frame.Binding, "%s is registered at another gateway", o.id)
+		// An agent moves to another gateway of its domain with the key that it has: its own signature under the request says so. A new key is
+		// for the gateway alone at which it is registered, which has seen the old one.
+		if g.Class == ClassGateway || string(g.SPKI) != string(o.spki[:]) {
+			return nil, frame.Errorf(frame.Binding, "%s is registered at another gateway: it has to renew its credential here before its key can change", o.id)
+		}
+		g.Gateway = o.gateway
 	}
 	now, last := a.cfg.Now(), g.newest()
 	if last == nil {

@@ -52,7 +52,7 @@ func (a *app) page(r admin.AgentsRequest) (list []registry.Listing, next string,
 
 func agentRow(l registry.Listing) admin.AgentRow {
 	row := admin.AgentRow{
-		AIC: l.AIC, State: l.State.String(), Attached: l.Alive, Imported: l.Provenance.Imported(), Visibility: l.Visibility.String(), Version: l.Version,
+		AIC: l.AIC, State: l.State.String(), Attached: l.Alive, MovedTo: l.MovedTo, Imported: l.Provenance.Imported(), Visibility: l.Visibility.String(), Version: l.Version,
 		LastModified: l.LastModified, Skills: []string{},
 	}
 	if l.Bound != nil {
@@ -101,7 +101,7 @@ func (a *app) exported(l registry.Listing) admin.ExportedEntry {
 		CapabilityIDs: []string{}, Domain: a.cfg.Domain, Gateway: string(a.home.gateway), State: l.State.String(), Version: l.Version,
 		RegisteredAt: l.RegisteredAt, LastModified: l.LastModified, ExpiresAt: l.ExpiresAt, Visibility: l.Visibility.String(), Allow: l.Allow,
 		AuthorizedSkills: admin.List(l.Skills), Provider: or(l.Provenance.Provider, directory.ProviderUnverified),
-		ACSSHA256: base64.RawURLEncoding.EncodeToString(l.ACSHash[:]), Taxonomy: or(l.Taxonomy, taxonomy.Version), Alive: l.Alive, LastSeen: l.LastSeen,
+		ACSSHA256: base64.RawURLEncoding.EncodeToString(l.ACSHash[:]), Taxonomy: or(l.Taxonomy, taxonomy.Version), Alive: l.Alive, MovedTo: l.MovedTo, LastSeen: l.LastSeen,
 	}
 	for _, c := range l.Capabilities {
 		v.CapabilityIDs = append(v.CapabilityIDs, c.CapID)

@@ -186,7 +186,7 @@ func (a *app) wire(ctx context.Context) error {
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
 		Codes: registrar.Codes{Prefix: a.cfg.AIC.Prefix, ARSP: a.cfg.AIC.ARSP, Vendor: a.cfg.AIC.Vendor, Salt: a.cfg.AIC.Salted()},
 		AMC:   a.center, Directory: glue{a.registry, a.store, a.meanings}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
-		EnrolRate: l.EnrolRate, UpdateRate: l.UpdateRate, Gateways: gateways, NoAgents: !gateway, Audit: a.audit, AuditSoon: a.auditSoon, Log: a.log,
+		EnrolRate: l.EnrolRate, UpdateRate: l.UpdateRate, Gateways: gateways, NoAgents: !gateway, Roam: a.roam(), Audit: a.audit, AuditSoon: a.auditSoon, Log: a.log,
 	})
 	a.resolver = a.newResolver()
 	a.peers = peering.New(peering.Config{
@@ -194,6 +194,7 @@ func (a *app) wire(ctx context.Context) error {
 		KeepPin: a.keepPin, Find: a.findGateways, Answer: a.answerNeighbour, Audit: a.audit, Log: a.log,
 		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle, KeepIssuer: a.keepIssuer,
 		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted, Mesh: a.cfg.Cluster.On(), Holds: a.holds,
+		OnMoved: func(gateway string, m *wire.Moved) { a.agents.Moved(gateway, m.AIC, m.Version) }, Moves: a.moves,
 	})
 	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{

@@ -22,32 +22,43 @@ import (
 // attach dials with a credential and attaches; it returns the stream for more, or the refusal.
 func (g *gateway) attach(cert tls.Certificate, m *arp.Attach) (*endpoint.Stream, error) {
 	g.t.Helper()
+	s, _, err := g.attached(cert, m)
+	return s, err
+}
+
+// attached is attach, with the answer.
+func (g *gateway) attached(cert tls.Certificate, m *arp.Attach) (s *endpoint.Stream, a *arp.Attached, err error) {
+	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), 10*time.Second)
 	defer cancel()
 	c, err := g.ep.Dial(ctx, g.cfg.Listen, frame.ALPNControl, "", endpoint.Credentials{
 		Certificate: cert, Verify: g.app.trust.Verify(x509.ExtKeyUsageServerAuth, func(identity.Peer) error { return nil }),
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s, err := c.Open(ctx, frame.StreamControl)
-	if err != nil {
-		return nil, err
+	defer func() {
+		if err != nil {
+			c.Close(frame.OK, "")
+		}
+	}()
+	if s, err = c.Open(ctx, frame.StreamControl); err != nil {
+		return nil, nil, err
 	}
 	if m.Trust == nil { // else BUNDLE and STATUS come before anything else
 		m.Trust = []arp.TrustHeld{{Issuer: g.app.trust.Own().Issuer, BundleSeq: 1 << 62, StatusSeq: 1 << 62}}
 	}
 	if err := s.WriteMessage(5*time.Second, m); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var a arp.Attached
-	if err := s.ReadMessage(5*time.Second, &a); err != nil {
-		return nil, err
+	a = new(arp.Attached)
+	if err := s.ReadMessage(5*time.Second, a); err != nil {
+		return nil, nil, err
 	}
 	if a.Code != frame.OK {
-		return nil, frame.Errorf(a.Code, "not attached")
+		return nil, nil, frame.Errorf(a.Code, "not attached")
 	}
-	return s, nil
+	return s, a, nil
 }
 
 func TestAttach(t *testing.T) {

@@ -6,15 +6,22 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 
+	"agentgw/cdsp/wire"
 	"agentgw/config"
+	"agentgw/directory"
+	"agentgw/directory/arp"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/members"
 	"agentgw/gatewayd/internal/peering"
+	"agentgw/gatewayd/internal/registrar"
 	"agentgw/internal/daemon"
 	"agentgw/internal/frame"
+	"agentgw/internal/identity"
 	"agentgw/internal/secret"
 )
 
@@ -116,6 +123,55 @@ func (a *app) followCluster(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// roam is what agents need that move between the gateways of the domain; nil where this is the only one.
+func (a *app) roam() *registrar.Roam {
+	if !a.cfg.Cluster.On() || !a.cfg.HasRole(config.RoleGateway) {
+		return nil
+	}
+	return &registrar.Roam{
+		Signer: a.home.signer(identity.UseDigest), Gateways: a.otherGateways,
+		Tell: func(to string, e directory.Entry) {
+			if m, ok := movedOf(e); ok {
+				a.peers.TellMoved(to, m)
+			}
+		},
+	}
+}
+
+// moves is what another gateway of the domain is told of agents when it has connected.
+func (a *app) moves() (list []wire.Moved) {
+	for _, e := range a.agents.Adopted() {
+		if m, ok := movedOf(e); ok {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func movedOf(e directory.Entry) (wire.Moved, bool) {
+	jti, err := hex.DecodeString(e.Provenance.Grant)
+	return wire.Moved{AIC: e.AIC, Version: e.Version, JTI: jti}, err == nil && len(jti) == 16
+}
+
+// otherGateways are those of the domain that are alive and take agents.
+func (a *app) otherGateways() (list []arp.GatewayAt) {
+	for _, m := range a.cluster.Alive() {
+		if m.Self || m.Lame {
+			continue
+		}
+		at := arp.GatewayAt{AIC: m.Gateway}
+		for _, address := range m.Addresses[:min(len(m.Addresses), arp.MaxGatewayAddresses)] {
+			host, port, err := net.SplitHostPort(address)
+			n, bad := strconv.ParseUint(port, 10, 16)
+			if err == nil && bad == nil {
+				at.Addresses = append(at.Addresses, arp.HostPort{Host: host, Port: uint16(n)})
+			}
+		}
+		list = append(list, at)
+	}
+	return list
 }
 
 // Members implements admin.Gateway.

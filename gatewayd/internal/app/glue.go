@@ -41,6 +41,11 @@ func (g glue) Update(ctx context.Context, e directory.Entry, doc *acs.ACS) (dire
 	return g.Registry.Update(ctx, e, doc, now())
 }
 
+// Adopt implements registrar.Directory.
+func (g glue) Adopt(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error) {
+	return g.Registry.Adopt(ctx, e, doc, now())
+}
+
 // Withdraw implements registrar.Directory.
 func (g glue) Withdraw(ctx context.Context, id, reason string) error {
 	return g.Registry.Withdraw(ctx, id, reason, now())

@@ -10,7 +10,7 @@ import (
 
 // auditKinds are the kinds of records that a gateway's audit log can have, in order.
 var auditKinds = []string{
-	kindDeprecated, "agent.registered", "agent.updated", "agent.withdrawn",
+	"agent.adopted", kindDeprecated, "agent.registered", "agent.updated", "agent.withdrawn",
 	audit.KindBegan, audit.KindDamaged, audit.KindReplaced,
 	"authorisation.denied", "authorisation.granted", "authorisation.pending",
 	kindBackup, kindBundle, audit.KindCheckpoint,

@@ -23,19 +23,24 @@ func (l *List) rejoin(ctx context.Context) {
 	kept := l.cfg.Kept
 	for {
 		l.join(l.away(ctx, kept))
-		if now := l.remember(kept); !slices.Equal(now, kept) {
-			if kept = now; l.cfg.Keep != nil {
-				l.cfg.Keep(kept)
-			}
-		}
 		wait := rejoinEvery*4/5 + rand.N(rejoinEvery*2/5)
 		if len(l.Alive()) < 2 { // alone: at a start the others may come up a moment later
 			wait /= 6
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
+		for again := time.After(wait); again != nil; {
+			changed := l.Changed()
+			if now := l.remember(kept); !slices.Equal(now, kept) { // at once: a gateway that is stopped soon has to find the others again
+				if kept = now; l.cfg.Keep != nil {
+					l.cfg.Keep(kept)
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			case <-again:
+				again = nil
+			}
 		}
 	}
 }

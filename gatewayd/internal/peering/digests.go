@@ -47,7 +47,7 @@ func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 	return cdsp.New(cdsp.Config{
 		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, OEpoch: epoch, Signer: p.cfg.Signer,
 		Keys: p.digestKeys(), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
-		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Install: p.refresh, Log: p.log,
+		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Install: p.refresh, OnMoved: p.cfg.OnMoved, Moves: p.cfg.Moves, Log: p.log,
 	})
 }
 

@@ -67,6 +67,15 @@ type sibling struct {
 // Connected says whether there is a session with a gateway.
 func (p *Peering) Connected(gateway string) bool { return p.linkTo(gateway) != nil }
 
+// TellMoved tells another gateway of the own domain, or with "" all that are connected, that an agent is at home here.
+func (p *Peering) TellMoved(gateway string, m wire.Moved) {
+	select {
+	case <-p.ready:
+		p.node.TellMoved(gateway, m)
+	default: // whoever connects hears it then
+	}
+}
+
 // introducer is the row by which a bundle counts that a gateway of the own domain passes on: that of the bundle's domain, else the only one that
 // may introduce it here. Where several may, it does not say which of them has: each gateway believes what it hears from one of these itself. nil
 // without such a row.

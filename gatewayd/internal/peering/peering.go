@@ -77,6 +77,10 @@ type Config struct {
 	// Mesh says that the gateways of the own domain are neighbours too: those that SetSiblings names are dialled, and any that the domain's
 	// bundle names is let in.
 	Mesh bool
+	// OnMoved hears from another gateway of the own domain that an agent is at home there; Moves is what such a gateway is told when it has
+	// connected. nil: agents do not move.
+	OnMoved func(gateway string, m *wire.Moved)
+	Moves   func() []wire.Moved
 	// Holds says whether this gateway is among those of its domain that are to be connected to a peer domain; nil: it is. It must not block.
 	Holds func(domain string) bool
 	// Find is the addresses of a domain's gateways by DNS, in the order to dial, and may have both some and an error. It grants nothing: who

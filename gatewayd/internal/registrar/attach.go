@@ -42,6 +42,9 @@ type attachment struct {
 	puts      *rate.Limiter            // each is a write of the directory, and a digest for every neighbour
 	before    *attachment              // of the same process, while it lingers; guarded by the registrar's mutex
 	declared  atomic.Pointer[declared] // by the last update on this connection; nil before
+	capacity  uint8                    // as it attached
+
+	adopting atomic.Pointer[arp.Statement] // the agent's ACS is waited for; nil: it is at home here
 
 	mu     sync.Mutex // guards offers
 	offers map[[16]byte]*offer
@@ -104,7 +107,7 @@ func (r *Registrar) leave(aic string) {
 
 // control runs an agent's control stream from ATTACH to its end. The connection ends with it.
 func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.Stream, agent Agent, done *atomic.Bool) {
-	a, attached, held, err := r.attach(c, s, agent)
+	a, attached, held, err := r.attach(ctx, c, s, agent)
 	done.Store(true)
 	if err != nil {
 		defer c.Close(frame.OK, "")
@@ -164,29 +167,37 @@ func waitClosed(c *endpoint.Conn) {
 	}
 }
 
-func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*attachment, *arp.Attached, []arp.TrustHeld, error) {
+func (r *Registrar) attach(ctx context.Context, c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*attachment, *arp.Attached, []arp.TrustHeld, error) {
 	var m arp.Attach
 	if err := s.ReadMessage(readTime, &m); err != nil {
 		return nil, nil, nil, err
 	}
-	e, grant, err := r.mayAttach(&m, agent)
+	e, grant, stated, err := r.mayAttach(&m, agent)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	agent.Scope = grant.Scope
+	if stated == nil && r.cfg.Directory.MovedTo(agent.AIC) != "" {
+		if e, err = r.comeBack(ctx, e); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	observed := c.RemoteAddr()
 	a := &attachment{
-		agent: agent, boot: string(m.BootID), conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{},
+		agent: agent, boot: string(m.BootID), conn: c, out: make(chan frame.Message, outQueue), offers: map[[16]byte]*offer{}, capacity: m.Capacity,
 		endpoints: r.screen(m.Endpoints, observed.Addr()), puts: rate.NewLimiter(rate.Limit(r.cfg.UpdateRate), max(1, int(5*r.cfg.UpdateRate))),
 	}
+	a.adopting.Store(stated)
 	r.mu.Lock()
 	before := r.attached[agent.AIC]
 	if before != nil && before.boot == a.boot {
 		a.before = before
 	}
 	r.attached[agent.AIC] = a
-	r.cfg.Directory.SetCapacity(agent.AIC, m.Capacity)
-	r.cfg.Directory.SetAlive(agent.AIC, true) // under the lock: else a detach of before could come after it
+	if stated == nil {
+		r.cfg.Directory.SetCapacity(agent.AIC, m.Capacity)
+		r.cfg.Directory.SetAlive(agent.AIC, true) // under the lock: else a detach of before could come after it
+	}
 	r.mu.Unlock()
 	switch { // the newer connection is the one that lives
 	case before == nil:
@@ -200,49 +211,61 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 	default:
 		before.conn.Close(frame.Collision, "")
 	}
-	if e, ok := r.cfg.Directory.Get(agent.AIC); !ok || !e.State.Offered() { // taken away since: [Registrar.Drop] came too early
+	if e, ok := r.cfg.Directory.Get(agent.AIC); stated == nil && (!ok || !e.State.Offered()) { // taken away since: [Registrar.Drop] came too early
 		r.detach(a)
 		return nil, nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
 	}
 	return a, &arp.Attached{
-		EntryVersion: e.Version,
-		Policy:       arp.AttachPolicy{MaxContext: maxContext, SessExpS: uint64(r.cfg.SessionLife.Seconds())},
-		KeepaliveMS:  uint64(keepalive.Milliseconds()), OfflineMS: uint64(offline.Milliseconds()),
+		EntryVersion: e.Version, Gateways: r.cfg.Roam.gateways(), WantACS: stated != nil, Entry: r.stated(e, stated == nil),
+		Policy:      arp.AttachPolicy{MaxContext: maxContext, SessExpS: uint64(r.cfg.SessionLife.Seconds())},
+		KeepaliveMS: uint64(keepalive.Milliseconds()), OfflineMS: uint64(offline.Milliseconds()),
 		Observed: &semreq.Endpoint{Host: observed.Addr().String(), Port: observed.Port(), ALPN: frame.ALPNControl},
 		Now:      uint64(time.Now().Unix()),
 	}, m.Trust, nil
 }
 
-// mayAttach holds an ATTACH against the directory, the clock and the grant that comes with it.
-func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, grant *arp.Grant, err error) {
+// mayAttach holds an ATTACH against the directory, the clock and the grant that comes with it. An agent whose entry is another gateway's, or newer
+// there, brings that one's statement of it, which is returned.
+func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, grant *arp.Grant, stated *arp.Statement, err error) {
 	if m.AIC != agent.AIC {
-		return e, nil, frame.Errorf(frame.IdentityMismatch, "attaches as %s", m.AIC)
+		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "attaches as %s", m.AIC)
 	}
 	if len(m.Trust) > arp.MaxTrustHeld {
-		return e, nil, frame.Errorf(frame.Malformed, "ATTACH names %d issuers", len(m.Trust))
+		return e, nil, nil, frame.Errorf(frame.Malformed, "ATTACH names %d issuers", len(m.Trust))
 	}
 	now := time.Now()
 	if skew := now.Sub(time.Unix(int64(m.Now), 0)).Abs(); m.Now != 0 && skew > maxSkew {
-		return e, nil, frame.Errorf(frame.ClockSkew, "its clock and ours differ by %s, more than %s: set one of them", skew.Round(time.Second), maxSkew)
-	}
-	e, ok := r.cfg.Directory.Get(agent.AIC)
-	if !ok || !e.State.Offered() {
-		return e, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
-	}
-	if e.Provenance.SPKI != agent.SPKI { // re-keyed since the handshake
-		return e, nil, frame.Errorf(frame.IdentityMismatch, "its key is not the one it is registered with any more")
+		return e, nil, nil, frame.Errorf(frame.ClockSkew, "its clock and ours differ by %s, more than %s: set one of them", skew.Round(time.Second), maxSkew)
 	}
 	grant, err = arp.OpenGrant(m.Grant, r.cfg.Trust.Keys(identity.UseGrant), r.issuer(), now)
 	if err != nil {
-		return e, nil, err
+		return e, nil, nil, err
 	}
 	if grant.AIC != agent.AIC || string(grant.SPKI) != string(agent.SPKI[:]) {
-		return e, nil, frame.Errorf(frame.IdentityMismatch, "presents the grant of %s", grant.AIC)
+		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "presents the grant of %s", grant.AIC)
 	}
-	if hex.EncodeToString(grant.JTI) != e.Provenance.Grant { // the newer one may allow less
-		return e, nil, frame.Errorf(frame.IdentityMismatch, "presents a grant that a newer one has replaced: it has to renew its credential")
+	e, ok := r.cfg.Directory.Get(agent.AIC)
+	if stated, err = r.statement(m, agent, now); err != nil {
+		return e, nil, nil, err
 	}
-	return e, grant, nil
+	spki, jti := e.Provenance.SPKI, e.Provenance.Grant
+	switch {
+	case ok && !e.State.Offered():
+		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
+	case stated != nil && (!ok || stated.Version > e.Version):
+		spki, jti = [32]byte(stated.SPKI), hex.EncodeToString(stated.JTI)
+	case !ok:
+		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
+	default:
+		stated = nil // what is here is newer
+	}
+	if spki != agent.SPKI { // re-keyed since the handshake
+		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "its key is not the one it is registered with any more")
+	}
+	if hex.EncodeToString(grant.JTI) != jti { // the newer one may allow less
+		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "presents a grant that a newer one has replaced: it has to renew its credential")
+	}
+	return e, grant, stated, nil
 }
 
 // maxSkew is how far two clocks may differ.
@@ -276,6 +299,7 @@ func (r *Registrar) noteCapacity(a *attachment, free uint8) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.attached[a.agent.AIC] == a {
+		a.capacity = free
 		r.cfg.Directory.SetCapacity(a.agent.AIC, free)
 	}
 }
@@ -296,7 +320,8 @@ func (r *Registrar) readControl(s *endpoint.Stream, a *attachment) error {
 			}
 			r.noteCapacity(a, k.Capacity)
 			e, _ := r.cfg.Directory.Get(a.agent.AIC)
-			if !a.send(&arp.Keepalive{TSMS: uint64(time.Now().UnixMilli()), EchoTSMS: k.TSMS, Version: e.Version, Pad: arp.KeepalivePad}) {
+			news := k.Version != 0 && k.Version != e.Version && e.State.Offered()
+			if !a.send(&arp.Keepalive{TSMS: uint64(time.Now().UnixMilli()), EchoTSMS: k.TSMS, Version: e.Version, Pad: arp.KeepalivePad, Entry: r.stated(e, news)}) {
 				return frame.Errorf(frame.SendStalled, "agent does not read")
 			}
 		case frame.OfferAck:

@@ -12,6 +12,7 @@ import (
 	"agentgw/directory"
 	"agentgw/directory/acs"
 	"agentgw/directory/arp"
+	"agentgw/directory/registry"
 	"agentgw/internal/endpoint"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
@@ -33,8 +34,14 @@ func (oneEntry) Update(_ context.Context, e directory.Entry, _ *acs.ACS) (direct
 func (oneEntry) Withdraw(context.Context, string, string) error { return nil }
 func (oneEntry) Owe(context.Context, string, string) error      { return nil }
 func (oneEntry) Paid(context.Context, string) error             { return nil }
-func (oneEntry) SetAlive(string, bool)                          {}
-func (oneEntry) SetCapacity(string, uint8)                      {}
+func (oneEntry) Adopt(_ context.Context, e directory.Entry, _ *acs.ACS) (directory.Entry, error) {
+	return e, nil
+}
+func (oneEntry) MovedTo(string) string       { return "" }
+func (oneEntry) Moved(string, registry.Home) {}
+func (oneEntry) Adopted() []string           { return nil }
+func (oneEntry) SetAlive(string, bool)       {}
+func (oneEntry) SetCapacity(string, uint8)   {}
 
 // An agent that renews in time has its new connection before the old one ends, and keeps it; one that does not is closed a
 // little after its certificate has ended.

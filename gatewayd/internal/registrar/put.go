@@ -32,6 +32,9 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	if !attached.puts.Allow() {
 		return nil, frame.Errorf(frame.RateLimited, "%s changes its specification more often than %g times a second: try again later", agent.AIC, r.cfg.UpdateRate)
 	}
+	if attached.adopting.Load() != nil {
+		return r.adopt(ctx, attached, m)
+	}
 	draft, err := r.validate(&arp.Enrol{Draft: m.ACS, DraftKind: m.Kind, Visibility: m.Visibility, Allow: m.Allow})
 	if err != nil {
 		return nil, err
@@ -66,7 +69,7 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 		return nil, err
 	}
 	if same { // the entry stays as it is, and nobody hears of it
-		return stateOf(was, granted, removed), nil
+		return r.stateOf(was, granted, removed), nil
 	}
 	if e, err = r.cfg.Directory.Update(ctx, e, doc); errors.Is(err, directory.ErrConflict) {
 		return nil, frame.Errorf(frame.State, "the entry of %s changed at this moment: read it and try again", m.AIC)
@@ -79,7 +82,7 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	r.tellUnknown(m.AIC, newlyUnknown(was, doc))
 	attached.declared.Store(&declared{e.Version, doc.Provider})
 	r.cfg.AuditSoon(KindUpdated, map[string]any{"aic": m.AIC, "version": e.Version, "acs": hex.EncodeToString(e.ACSHash[:])})
-	return stateOf(e, granted, removed), nil
+	return r.stateOf(e, granted, removed), nil
 }
 
 // newlyUnknown are the classes of an ACS that the taxonomy has not, without those of the entry before it, which were told then.
@@ -106,8 +109,8 @@ func says(was, e directory.Entry, doc *acs.ACS) (bool, error) {
 	return e.SameContent(was) && acs.SameButStamp(was.ACS, raw), nil
 }
 
-func stateOf(e directory.Entry, granted, removed []string) *arp.ACSState {
-	out := &arp.ACSState{EntryVersion: e.Version, State: uint8(e.State), ACS: e.ACS}
+func (r *Registrar) stateOf(e directory.Entry, granted, removed []string) *arp.ACSState {
+	out := &arp.ACSState{EntryVersion: e.Version, State: uint8(e.State), ACS: e.ACS, Entry: r.stated(e, true)}
 	for _, id := range granted {
 		out.Caps = append(out.Caps, directory.CapID(e.AIC, id))
 	}

@@ -4,6 +4,7 @@ package registrar
 const (
 	KindRegistered = "agent.registered"
 	KindUpdated    = "agent.updated"   // another ACS
+	KindAdopted    = "agent.adopted"   // it was at home at another gateway of the domain, and is here now
 	KindWithdrawn  = "agent.withdrawn" // data: Withdrawn
 )
 

@@ -27,6 +27,7 @@ import (
 	"agentgw/directory/acs"
 	"agentgw/directory/aic"
 	"agentgw/directory/arp"
+	"agentgw/directory/registry"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/internal/endpoint"
@@ -51,6 +52,15 @@ type Directory interface {
 	Owe(ctx context.Context, id, reason string) error
 	// Paid says that it has been told.
 	Paid(ctx context.Context, id string) error
+	// Adopt commits the entry of an agent that is at home here from now on, one above e.Version; directory.ErrExists when it has ended
+	// here, directory.ErrConflict when a higher version is here. It returns what was stored.
+	Adopt(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error)
+	// MovedTo is the other gateway of the domain that is the home of an agent with an entry here; "" for this one.
+	MovedTo(id string) string
+	// Moved says that another one is its home now.
+	Moved(id string, to registry.Home)
+	// Adopted is the AICs of the agents that were at home elsewhere before they were here.
+	Adopted() []string
 	SetAlive(id string, alive bool)
 	// SetCapacity notes how many of its places an attached agent has free, of 255.
 	SetCapacity(id string, free uint8)
@@ -82,6 +92,8 @@ type Config struct {
 	Gateways Gateways
 	// NoAgents says that this process is an AMC alone: agents enrol and attach at a gateway.
 	NoAgents bool
+	// Roam says that agents which were at home at another gateway of the domain may attach here; nil: none may.
+	Roam *Roam
 	// Audit keeps a record; it is on the disk when the call returns.
 	Audit func(ctx context.Context, kind string, data any) error
 	// AuditSoon keeps a record that may be lost with the power of the next second.
@@ -189,6 +201,7 @@ func (r *Registrar) role(p identity.Peer) error {
 	}
 	e, ok := r.cfg.Directory.Get(string(p.AIC))
 	switch {
+	case r.cfg.Roam != nil && (!ok || e.State.Offered()): // it may be at home elsewhere, or has been; ATTACH tells
 	case !ok || e.State.Terminal():
 		return frame.Errorf(frame.IdentityMismatch, "%s is not registered with this gateway", p.AIC)
 	case e.State == directory.Suspended:

@@ -79,6 +79,8 @@ func (r *Registrar) renewOwn(ctx context.Context, m *arp.Renew, agent Agent) (*a
 func (r *Registrar) renew(ctx context.Context, m *arp.Renew, proved [32]byte, late bool) (*arp.Credential, error) {
 	e, ok := r.cfg.Directory.Get(m.AIC)
 	switch {
+	case !ok && r.cfg.Roam != nil: // not for good
+		return nil, frame.Errorf(frame.State, "%s is not at home at this gateway of the domain: it renews where it is, or attaches here first", m.AIC)
 	case !ok || e.State.Terminal():
 		return nil, frame.Errorf(frame.Revoked, "%s is not registered here, or no more: it needs a new enrolment", m.AIC)
 	case e.Provenance.SPKI != proved: // before anything that a stranger could learn
