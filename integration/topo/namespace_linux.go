@@ -118,3 +118,17 @@ func up(name string) error {
 	}
 	return netlink.LinkSetUp(l)
 }
+
+// Unplug takes an interface of the namespace down, as one whose cable is drawn; [Namespace.Plug] undoes it.
+func (n *Namespace) Unplug(link string) error { return n.Do(func() error { return down(link) }) }
+
+// Plug undoes [Namespace.Unplug].
+func (n *Namespace) Plug(link string) error { return n.Do(func() error { return up(link) }) }
+
+func down(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetDown(l)
+}
