@@ -13,8 +13,9 @@ import (
 type Origin struct {
 	Gateway  string // AIC
 	Domain   string
-	Via      string // AIC of the neighbour to ask
-	Distance int    // domains on the way
+	Via      string   // AIC of the neighbour to ask
+	Others   []string // AICs of others that know a way, the best first
+	Distance int      // domains on the way
 	Stale    bool
 	Level    wire.Level // at which the item at hand discloses
 	labels   map[label]bool

@@ -83,7 +83,7 @@ func (r *Replica) exportLearned(p *peer, d *dest) *announcement {
 		}
 		return a
 	}
-	if !mayTransit(rt, p.row) || slices.Contains(rt.path, p.row.Domain) || len(rt.path) >= wire.MaxPath {
+	if !r.mayTransit(rt, p.row) || slices.Contains(rt.path, p.row.Domain) || len(rt.path) >= wire.MaxPath {
 		return nil
 	}
 	if len(rt.path) > 0 {
@@ -98,13 +98,13 @@ func (r *Replica) exportLearned(p *peer, d *dest) *announcement {
 
 // mayTransit: what our own domain says goes to whom it is meant for. What others say is passed on only where the row says
 // so, and never from one who is not our customer to another who is not: nobody carries traffic for two that pay nothing.
-func mayTransit(rt *route, to Neighbour) bool {
-	from := rt.peer.row.Role
+func (r *Replica) mayTransit(rt *route, to Neighbour) bool {
+	from := r.roleOf(rt)
 	if from == wire.RoleInternal && len(rt.path) == 0 {
 		return true
 	}
 	if !to.ExportTransit {
 		return false
 	}
-	return from == wire.RoleCustomer || from == wire.RoleInternal || to.Role == wire.RoleCustomer
+	return from == wire.RoleCustomer || to.Role == wire.RoleCustomer
 }

@@ -161,10 +161,20 @@ func (r *Replica) setNeighbours(now time.Time, rows []Neighbour) error {
 		}
 		next[row.Domain] = row
 	}
+	before := r.rows
 	r.rows = next
 	r.changed = true
 	r.eachPeer(func(p *peer) { r.applyRow(now, p) })
+	if rolesDiffer(before, next) { // what another gateway of our domain has heard of is judged by them too
+		for _, ref := range sortedRefs(r.dests) {
+			r.recompute(now, r.dests[ref])
+		}
+	}
 	return nil
+}
+
+func rolesDiffer(a, b map[string]Neighbour) bool {
+	return !maps.EqualFunc(a, b, func(x, y Neighbour) bool { return x.Role == y.Role })
 }
 
 // applyRow brings one neighbour under its row as it is now.

@@ -1149,14 +1149,54 @@ func TestSketchTravelsAlone(t *testing.T) {
 func TestExportRules(t *testing.T) {
 	roles := []wire.Role{wire.RoleCustomer, wire.RolePeer, wire.RoleProvider}
 	for _, from := range roles {
+		r := &Replica{rows: map[string]Neighbour{"a.example": {Domain: "a.example", Role: from}}}
 		for _, to := range roles {
-			rt := &route{peer: &peer{row: Neighbour{Role: from}}, path: []string{"a.example"}}
-			want := from == wire.RoleCustomer || to == wire.RoleCustomer
-			if got := mayTransit(rt, Neighbour{Role: to, ExportTransit: true}); got != want {
-				t.Errorf("from %v to %v: %v", from, to, got)
+			for heard, by := range map[string]wire.Role{"here": from, "by another gateway of the domain": wire.RoleInternal} {
+				rt := &route{peer: &peer{row: Neighbour{Role: by}}, path: []string{"a.example", "b.example"}}
+				want := from == wire.RoleCustomer || to == wire.RoleCustomer
+				if got := r.mayTransit(rt, Neighbour{Role: to, ExportTransit: true}); got != want {
+					t.Errorf("from %v, heard %s, to %v: %v", from, heard, to, got)
+				}
+				if r.mayTransit(rt, Neighbour{Role: to}) {
+					t.Errorf("from %v, heard %s, to %v without transit in the row", from, heard, to)
+				}
 			}
-			if mayTransit(rt, Neighbour{Role: to}) {
-				t.Errorf("from %v to %v without transit in the row", from, to)
+			own := &route{peer: &peer{row: Neighbour{Role: wire.RoleInternal}}}
+			if !r.mayTransit(own, Neighbour{Role: to}) {
+				t.Errorf("what another gateway of the domain says itself does not go to %v", to)
+			}
+		}
+	}
+	strange := &route{peer: &peer{row: Neighbour{Role: wire.RoleInternal}}, path: []string{"c.example"}}
+	if r := new(Replica); r.mayTransit(strange, Neighbour{Role: wire.RolePeer, ExportTransit: true}) || !r.mayTransit(strange, Neighbour{Role: wire.RoleCustomer, ExportTransit: true}) {
+		t.Error("what came in from a domain of which there is no row goes to others than customers")
+	}
+}
+
+// Routes in the order in which they are chosen.
+func TestRouteChoice(t *testing.T) {
+	r := &Replica{rows: map[string]Neighbour{"customer": {Role: wire.RoleCustomer}, "peer": {Role: wire.RolePeer}}}
+	from := func(role wire.Role, gateway string, metric uint32, stale bool, path ...string) *route {
+		return &route{peer: &peer{gateway: gateway, row: Neighbour{Role: role}}, path: path, metric: metric, stale: stale}
+	}
+	order := []*route{
+		from(wire.RoleInternal, "C", 900, false),
+		from(wire.RoleCustomer, "D", 900, false, "customer"),
+		from(wire.RoleInternal, "A", 10, false, "customer"),
+		from(wire.RoleInternal, "B", 20, false, "customer"), // in the same step of the metric
+		from(wire.RoleInternal, "A", 80, false, "customer"),
+		from(wire.RoleCustomer, "A", 10, false, "customer", "x"),
+		from(wire.RoleInternal, "A", 10, false, "customer", "x"),
+		from(wire.RolePeer, "A", 10, false, "peer"),
+		from(wire.RoleInternal, "A", 10, false, "peer"),
+		from(wire.RoleInternal, "A", 10, false, "unknown"),
+		from(wire.RoleInternal, "A", 10, true),
+		from(wire.RoleCustomer, "A", 10, true, "customer"),
+	}
+	for i, a := range order {
+		for j, b := range order {
+			if got := r.better(a, b); got != (i < j) {
+				t.Errorf("%d before %d: %v", i, j, got)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"time"
 
 	"agentgw/cdsp/wire"
@@ -47,6 +48,7 @@ type Entry struct {
 	Path      []string // domains, nearest first; empty for own ones
 	Via       string   // AIC of the neighbour to ask
 	ViaDomain string
+	Others    []string // AICs of the other neighbours that know a way, the best first
 	Level     wire.Level
 	Item      *wire.Item
 	Stale     bool
@@ -69,7 +71,7 @@ func (r *Replica) Snapshot() *Snapshot {
 	}
 	for _, ref := range sortedRefs(r.dests) {
 		if d := r.dests[ref]; d.usable() {
-			sn.Entries = append(sn.Entries, d.entry())
+			sn.Entries = append(sn.Entries, r.entry(d))
 		}
 	}
 	return sn
@@ -90,14 +92,33 @@ func (p *peer) status(r *Replica) NeighbourStatus {
 	return st
 }
 
-func (d *dest) entry() Entry {
+func (r *Replica) entry(d *dest) Entry {
 	b := d.newest.batch.body
 	e := Entry{Origin: d.ref.Origin, Domain: b.Domain, Own: d.own, Level: b.Level, Item: d.newest.item, Expires: unix(b.Expires)}
 	if rt := d.best; rt != nil {
 		e.Path, e.Via, e.ViaDomain = rt.path, rt.peer.gateway, rt.peer.row.Domain
 		e.Stale, e.MetricMS = rt.stale || rt.farStale, rt.metric
+		if len(d.routes) > 1 {
+			e.Others = r.others(d)
+		}
 	}
 	return e
+}
+
+// others are the neighbours that know a way to a key, but for the best.
+func (r *Replica) others(d *dest) []string {
+	routes := slices.DeleteFunc(slices.Clone(d.routes), func(rt *route) bool { return rt == d.best })
+	slices.SortFunc(routes, func(a, b *route) int {
+		if r.better(a, b) {
+			return -1
+		}
+		return 1
+	})
+	out := make([]string, len(routes))
+	for i, rt := range routes {
+		out[i] = rt.peer.gateway
+	}
+	return out
 }
 
 // Told is what one neighbour is told about one key.

@@ -118,7 +118,7 @@ func entryHash(ref Ref, v Version) wire.ID16 {
 func (r *Replica) recompute(now time.Time, d *dest) {
 	d.best = nil
 	if d.newest != nil && !d.own && !d.newest.tombstone() && !d.newest.expired(now) {
-		d.best = bestOf(d.routes)
+		d.best = r.bestOf(d.routes)
 	}
 	if d.best != nil {
 		d.last = d.best
@@ -189,30 +189,46 @@ func (d *dest) usable() bool {
 	return d.own || d.best != nil
 }
 
-func bestOf(routes []*route) *route {
+func (r *Replica) bestOf(routes []*route) *route {
 	var best *route
 	for _, rt := range routes {
-		if best == nil || rt.better(best) {
+		if best == nil || r.better(rt, best) {
 			best = rt
 		}
 	}
 	return best
 }
 
+// roleOf is what the domain is to ours from which a route has come into our domain, whichever of its gateways has heard it.
+func (r *Replica) roleOf(rt *route) wire.Role {
+	role := rt.peer.row.Role
+	if role != wire.RoleInternal || len(rt.path) == 0 {
+		return role
+	}
+	if row, ok := r.rows[rt.path[0]]; ok {
+		return row.Role
+	}
+	return wire.RoleProvider // its rows are not ours: the least that it may be
+}
+
 // metricBucket keeps small differences of round trips from moving routes.
 const metricBucket = 50
 
-// better is the order of routes: not stale, what the neighbour is to us, shorter path, lower metric, smaller gateway. The
-// version that a neighbour sent has no part in it, else a lagging neighbour would lose traffic to a longer way.
-func (a *route) better(b *route) bool {
+// better is the order of routes: not stale, what the domain that it comes from is to ours, shorter path, from outside before from another gateway of
+// our domain, lower metric, smaller gateway. The version that a neighbour sent has no part in it, else a lagging neighbour would lose traffic
+// to a longer way. That one's own way out comes first keeps gateways of a domain from each taking the other's: then none would see that it is gone.
+func (r *Replica) better(a, b *route) bool {
 	if as, bs := a.stale || a.farStale, b.stale || b.farStale; as != bs {
 		return bs
 	}
-	if ap, bp := localPref(a.peer.row.Role), localPref(b.peer.row.Role); ap != bp {
+	if ap, bp := localPref(r.roleOf(a)), localPref(r.roleOf(b)); ap != bp {
 		return ap > bp
 	}
 	if len(a.path) != len(b.path) {
 		return len(a.path) < len(b.path)
+	}
+	if ai, bi := a.peer.row.Role == wire.RoleInternal, b.peer.row.Role == wire.RoleInternal; ai != bi {
+		return bi
 	}
 	if am, bm := a.metric/metricBucket, b.metric/metricBucket; am != bm {
 		return am < bm

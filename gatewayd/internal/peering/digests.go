@@ -101,9 +101,9 @@ func (p *Peering) refresh(s *replica.Snapshot) {
 	r.origins.Alarm = func(gateway string, err error) { p.Penalise(gateway, err.Error()) }
 	for _, e := range s.Entries {
 		if !e.Own {
-			r.origins.Add(digest.Origin{Gateway: e.Origin, Domain: e.Domain, Via: e.Via, Distance: len(e.Path), Stale: e.Stale, Level: e.Level}, e.Item)
+			r.origins.Add(digest.Origin{Gateway: e.Origin, Domain: e.Domain, Via: e.Via, Others: e.Others, Distance: len(e.Path), Stale: e.Stale, Level: e.Level}, e.Item)
 			h := fnv.New64a()
-			fmt.Fprintf(h, "%s %x %d %x %s %t", e.Origin, e.Item.Key, e.Item.OSeq, e.Item.CHash, e.Via, e.Stale)
+			fmt.Fprintf(h, "%s %x %d %x %s %t %v", e.Origin, e.Item.Key, e.Item.OSeq, e.Item.CHash, e.Via, e.Stale, e.Others)
 			r.content += h.Sum64()
 		}
 	}
@@ -141,8 +141,11 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 		dq.Vector, dq.Embedder = match.RequestVector(q.Text), match.DigestEmbedder()
 	}
 	var out, away []relay.Hop
+	var others []string // that know another way to something
 	seen := map[string]bool{}
+	instead := map[string]*relay.Hop{}
 	for _, r := range p.routes.Load().origins.Rank(dq, p.hashKey) {
+		others = p.otherWays(others, instead, r)
 		if seen[r.Via] {
 			continue
 		}
@@ -158,10 +161,35 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 		}
 	}
 	out = append(out, away...)
+	for _, g := range others {
+		if !seen[g] {
+			seen[g] = true
+			out = append(out, *instead[g])
+		}
+	}
 	for _, c := range q.Caps { // an exact capability is where its AIC's domain is
 		out = p.towards(out, seen, c)
 	}
 	return p.lastResort(out, seen)
+}
+
+// otherWays notes the connected neighbours that know another way to an origin, in the order in which they come to be known.
+func (p *Peering) otherWays(list []string, instead map[string]*relay.Hop, r digest.Ranked) []string {
+	for _, g := range r.Others {
+		h := instead[g]
+		if h == nil {
+			l := p.linkTo(g)
+			if l == nil {
+				continue
+			}
+			h = &relay.Hop{Neighbour: l, Score: r.Score}
+			instead[g], list = h, append(list, g)
+		}
+		if !slices.Contains(h.InsteadOf, r.Via) {
+			h.InsteadOf = append(h.InsteadOf, r.Via)
+		}
+	}
+	return list
 }
 
 // towards puts the neighbours through which a capability's own gateways are reached in front.

@@ -27,15 +27,34 @@ type spares struct {
 	hops []Hop
 }
 
-func (s *spares) next() (Hop, bool) {
+// next takes the one that is asked where a gateway has failed: another way to the same, else one that leads elsewhere.
+func (s *spares) next(failed string) (Hop, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.hops) == 0 {
+	i := s.instead(failed)
+	if i < 0 {
+		i = slices.IndexFunc(s.hops, func(h Hop) bool { return len(h.InsteadOf) == 0 })
+	}
+	if i < 0 {
 		return Hop{}, false
 	}
-	h := s.hops[0]
-	s.hops = s.hops[1:]
+	h := s.hops[i]
+	s.hops = slices.Delete(s.hops, i, i+1)
 	return h, true
+}
+
+func (s *spares) instead(of string) int {
+	return slices.IndexFunc(s.hops, func(h Hop) bool { return slices.Contains(h.InsteadOf, of) })
+}
+
+// time is how long a gateway may take: half of what there is where there is another way to the same.
+func (s *spares) time(gateway string, left time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.instead(gateway) >= 0 {
+		return left / 2
+	}
+	return left
 }
 
 // verdict is what one branch came to.
@@ -92,7 +111,8 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spar
 		out.Status = frame.Deadline
 		return nil, nil, true
 	}
-	var hops, upstream []Hop
+	var hops, upstream, others []Hop
+	gone := map[string]bool{}
 	now, version := time.Now(), r.cfg.Network.Version()
 	for _, h := range r.cfg.Network.Candidates(j.query) {
 		switch {
@@ -107,10 +127,13 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spar
 		case h.Away, !r.health.ready(questionOf(j, h), j.req.Attempt, now):
 			// That it cannot be asked now is an answer, not "not found"; it takes nothing from those that can.
 			left = true
+			gone[h.Gateway()] = true
 			out.AddReason(h.Gateway(), frame.UpstreamFailed)
 			out.Status = worse(out.Status, frame.UpstreamFailed)
 		case h.Upstream:
 			upstream = append(upstream, h)
+		case len(h.InsteadOf) > 0 && !slices.ContainsFunc(h.InsteadOf, func(g string) bool { return gone[g] }):
+			others = append(others, h)
 		default:
 			h.Score += r.health.reputation(h.Gateway())
 			hops = append(hops, h)
@@ -122,7 +145,7 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spar
 	for i, s := range shares {
 		list = append(list, branch{hop: hops[i], breadth: s})
 	}
-	return list, &spares{hops: hops[len(shares):]}, left || len(shares) < len(hops)
+	return list, &spares{hops: append(others, hops[len(shares):]...)}, left || len(shares) < len(hops)
 }
 
 // transits says that a neighbour may be passed through although its own domain may not answer: an allow list names who
@@ -186,11 +209,14 @@ func (r *Relay) ask(ctx context.Context, j *job, b branch, spare *spares, budget
 	defer cancel()
 	end := time.Now().Add(budget)
 	for {
-		v := r.askOne(ctx, j, b, time.Until(end))
+		limit := spare.time(b.hop.Gateway(), time.Until(end))
+		trying, done := context.WithTimeout(ctx, limit)
+		v := r.askOne(trying, j, b, limit)
+		done()
 		if v.err == nil || ctx.Err() != nil || time.Until(end) < minForward {
 			return v
 		}
-		hop, more := spare.next()
+		hop, more := spare.next(b.hop.Gateway())
 		if !more {
 			return v
 		}

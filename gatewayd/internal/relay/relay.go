@@ -72,6 +72,9 @@ type Hop struct {
 	Score    float64 // by digest; the better first
 	Upstream bool    // chosen as the last resort, without a digest that matches
 	Away     bool    // not connected: its digests are kept for its return, and it cannot be asked
+	// InsteadOf are gateways before it among the candidates to whose answers it is another way: it is asked where one of them cannot be, or
+	// does not answer.
+	InsteadOf []string
 }
 
 // Network is what the gateway knows of the others.

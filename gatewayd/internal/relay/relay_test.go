@@ -535,6 +535,36 @@ func TestAbsentNeighboursCostNothing(t *testing.T) {
 	}
 }
 
+// Another way to the same is taken where the best one does not answer, or cannot, within the time of the request; and else is not.
+func TestAnotherWayToTheSame(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(one, x *simGateway)
+		asked int // of the other way
+	}{
+		"the best way answers": {func(_, x *simGateway) {}, 0},
+		"it is not connected":  {func(one, _ *simGateway) { one.away = []string{"x.example"} }, 1},
+		"it fails":             {func(_, x *simGateway) { x.fails = true }, 1},
+		"it is silent":         {func(_, x *simGateway) { x.delay = time.Hour }, 1},
+	} {
+		s := newSim(t, "one.example", "x.example", "y.example", "two.example")
+		s.line("one.example", "x.example", "two.example")
+		s.line("one.example", "y.example", "two.example")
+		one, x := s.gateways["one.example"], s.gateways["x.example"]
+		one.instead = map[string]string{"y.example": "x.example"}
+		want := s.offers("two.example", "medicine.sell", "9000")
+		c.spoil(one, x)
+		a := s.agentOf("one.example")
+		began := time.Now()
+		out := one.relay.FromAgent(t.Context(), a, request(t, a, false))
+		if out.Status != frame.OK || !slices.Equal(caps(t, out), []string{want.CapID}) || time.Since(began) > time.Second {
+			t.Errorf("%s: %v %v after %v", name, out.Status, caps(t, out), time.Since(began))
+		}
+		if got := s.gateways["y.example"].asked; got != c.asked {
+			t.Errorf("%s: the other way was asked %d times, want %d", name, got, c.asked)
+		}
+	}
+}
+
 func TestRepeatedResultsCountOnce(t *testing.T) {
 	s := newSim(t, "one.example", "two.example")
 	s.line("one.example", "two.example")

@@ -36,6 +36,7 @@ type simGateway struct {
 	neighbours []string           // domains
 	upstream   string             // one of them that is the last resort
 	away       []string           // neighbours that are not connected
+	instead    map[string]string  // neighbours that are another way to where others lead
 	scores     map[string]float64 // of its neighbours' digests; nil: all have 1
 	mayQuery   []string
 	explain    bool
@@ -137,7 +138,11 @@ func (g *simGateway) Candidates(semreq.Query) (out []Hop) {
 		if g.scores != nil {
 			score = g.scores[n]
 		}
-		out = append(out, Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: score, Upstream: n == g.upstream, Away: slices.Contains(g.away, n)})
+		h := Hop{Neighbour: simLink{from: g, to: g.sim.gateways[n]}, Score: score, Upstream: n == g.upstream, Away: slices.Contains(g.away, n)}
+		if of, ok := g.instead[n]; ok {
+			h.InsteadOf = []string{string(g.sim.gateways[of].d.Gateway)}
+		}
+		out = append(out, h)
 	}
 	return out
 }
