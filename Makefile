@@ -4,7 +4,7 @@ export GOFLAGS := -trimpath
 export CGO_ENABLED := 0
 FUZZTIME ?= 10s
 N ?= 0
-KNOWN_INTEGRATION := 14  # scenarios that must run where CI_ROOT=1
+KNOWN_INTEGRATION := 15  # scenarios that must run where CI_ROOT=1
 
 .PHONY: all build check lint test race fuzz cases integration crash-registrations crash-directory million eval eval-loo train bench bench-peers ci ci-full tools-debian clean
 

@@ -222,7 +222,7 @@ func (a *asking) end() {
 		failed += n
 	}
 	a.w.t.Logf("%d questions, %d failed, by code %v; the hub has lost %d frames", a.asked, failed, a.failed, a.w.hub.Lost.Load())
-	if a.asked < 50 || failed > a.asked*3/4 {
+	if a.asked-failed < 20 || failed == 0 {
 		a.w.t.Errorf("%d of %d questions failed: nothing was tried", failed, a.asked)
 	}
 }
@@ -235,7 +235,7 @@ func (w *domains) heals(what string, within time.Duration) {
 	w.t.Logf("found %v after %s", time.Since(healed).Round(time.Millisecond), what)
 }
 
-// converged waits until every gateway is connected to the others of its domain, and hears of the pharmacy from its agent's gateway alone.
+// converged waits until every gateway is connected to the others of its domain, and hears of the pharmacy, of nothing that is stale.
 func (w *domains) converged(within time.Duration) {
 	w.t.Helper()
 	began := time.Now()
@@ -291,7 +291,7 @@ func TestScenarioNineGateways(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what waits for hold timers")
 	}
-	t.Parallel()
+	// Not beside the others: twelve daemons have the machine to themselves, whose times are held.
 	w := newDomains(t)
 	w.converged(60 * time.Second)
 	w.asks = w.ask()
@@ -336,6 +336,7 @@ func TestScenarioNineGateways(t *testing.T) {
 		t.Error("the agent is attached nowhere else")
 	}
 	home.start()
+	until(t, 20*time.Second, home.Name+" runs", func() bool { _, exit := home.call("", "status"); return exit == 0 })
 	w.converged(60 * time.Second)
 	w.heals("its former home is back", 15*time.Second)
 
@@ -345,6 +346,7 @@ func TestScenarioNineGateways(t *testing.T) {
 			t.Error(err)
 		}
 		g.start()
+		until(t, 20*time.Second, g.Name+" runs", func() bool { _, exit := g.call("", "status"); return exit == 0 })
 		until(t, 60*time.Second, g.Name+" is back", func() bool { c, alive := g.members(); return c == 2 && alive == 3 })
 	}
 	w.heals("a rolling restart", 15*time.Second)

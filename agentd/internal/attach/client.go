@@ -28,6 +28,7 @@ const (
 	outQueue    = 128
 	maxSkew     = 120 * time.Second
 	readSlack   = 500 * time.Millisecond // beyond a request's budget, for the answer to arrive
+	answerTime  = 5 * time.Second        // for the answer to a keepalive: a gateway that does not give it has gone
 )
 
 // Config of a client.
@@ -268,8 +269,9 @@ func (c *Client) serve(ctx context.Context, l *link) error {
 		c.write(ctx, l)
 		l.conn.Close(frame.OK, "") // ends the reader
 	})
+	silent := min(time.Duration(l.info.OfflineMS)*time.Millisecond, keepaliveOf(&l.info)+answerTime)
 	for {
-		t, payload, err := l.control.ReadFrame(time.Duration(l.info.OfflineMS) * time.Millisecond)
+		t, payload, err := l.control.ReadFrame(silent)
 		if err != nil {
 			cancel()
 			return err
@@ -282,8 +284,13 @@ func (c *Client) serve(ctx context.Context, l *link) error {
 	}
 }
 
+// keepaliveOf is how often the gateway wants to hear of the agent; it answers each time.
+func keepaliveOf(a *arp.Attached) time.Duration {
+	return max(time.Second, time.Duration(a.KeepaliveMS)*time.Millisecond)
+}
+
 func (c *Client) write(ctx context.Context, l *link) {
-	tick := time.NewTicker(max(time.Second, time.Duration(l.info.KeepaliveMS)*time.Millisecond))
+	tick := time.NewTicker(keepaliveOf(&l.info))
 	defer tick.Stop()
 	for {
 		var m frame.Message

@@ -22,8 +22,8 @@ import (
 
 const (
 	backoffMin  = 500 * time.Millisecond
-	backoffMax  = 10 * time.Second
-	steadyAfter = time.Minute // up for so long, the next back-off starts small again
+	backoffMax  = 8 * time.Second // with a dial that was begun before: who is reached again is connected within 15 s
+	steadyAfter = time.Minute     // up for so long, the next back-off starts small again
 	readTime    = 5 * time.Second
 	writeTime   = 10 * time.Second
 	expirySlack = time.Minute     // after a certificate's end, for clocks that disagree
@@ -359,7 +359,7 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
 		case <-ctx.Done():
 			return
 		case <-d.wake:
-		case <-time.After(time.Duration(rand.Int64N(int64(wait))) + wait/2):
+		case <-time.After(wait/2 + rand.N(wait/2)):
 		}
 		wait = min(2*wait, backoffMax)
 	}

@@ -5,7 +5,7 @@
 // ALPN dmsc-agw/1, and its HELLO has arrived. Digests grant nothing: they only say whom to ask. A neighbour may introduce
 // another domain's bundle where its row says so, and no further.
 //
-// A [Peering] is safe for concurrent use. Dialling backs off from 0.5 s to 10 s with jitter; one connection a peer
+// A [Peering] is safe for concurrent use. Dialling backs off from 0.5 s to 8 s with jitter; one connection a peer
 // domain is kept up, whoever made it.
 // Source: seed 002, section 4.3 (Trust Policy) and 5.2; cdsp/PROTOCOL.md.
 package peering
