@@ -243,7 +243,7 @@ func TestRandomDeltas(t *testing.T) { eachSeed(t, 8, randomDeltas) }
 
 func randomDeltas(t *testing.T, seed uint64) {
 	n := NewNetwork(seed)
-	n.Record = true
+	n.Record, n.Keep = true, true
 	n.MaxDelay = time.Duration(n.Rand().Int64N(int64(300*time.Millisecond))) + time.Millisecond
 	n.Limits.Inflight = 1 + n.Rand().IntN(3)
 	names := []string{"AG1", "AG2", "AG3", "AG4"}
@@ -259,8 +259,9 @@ func randomDeltas(t *testing.T, seed uint64) {
 		but = putBack
 	}
 	n.noAlarms(t, but)
+	copies := map[*Node]Disk{}
 	for range 60 {
-		n.deltaTrouble(rolled)
+		n.deltaTrouble(rolled, copies)
 		n.Run(time.Duration(n.Rand().Int64N(int64(3 * time.Second))))
 	}
 	for _, l := range n.links {
@@ -281,15 +282,19 @@ func randomDeltas(t *testing.T, seed uint64) {
 	}
 }
 
-func (n *Network) deltaTrouble(rolled bool) {
+func (n *Network) deltaTrouble(rolled bool, copies map[*Node]Disk) {
 	l := n.links[n.Rand().IntN(len(n.links))]
-	switch n.Rand().IntN(16) {
+	switch n.Rand().IntN(18) {
 	case 0, 1, 2, 3:
 		n.Cut(l.a.Name, l.b.Name)
 	case 4, 5, 6, 7:
 		n.Heal(l.a.Name, l.b.Name)
 	case 8:
-		n.Restart(l.a.Name, n.Rand().IntN(2) == 0)
+		n.anyRestart(l.a, copies)
+	case 16:
+		copies[l.a] = l.a.Disk()
+	case 17:
+		n.anyRestart(l.b, copies)
 	case 9:
 		if rolled {
 			n.RollBack(l.a.Name)

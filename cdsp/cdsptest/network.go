@@ -30,6 +30,7 @@ type Network struct {
 
 	Limits replica.Limits // of gateways that start from now on
 	Record bool           // gateways that start from now on can be rolled back
+	Keep   bool           // gateways that start from now on write down what neighbours tell them
 
 	Sent  map[frame.Type]int // frames put under way,
 	Bytes map[frame.Type]int // and their octets
@@ -54,6 +55,7 @@ type Node struct {
 
 	key    frame.Signer
 	groups []wire.Group
+	disk   Disk
 	net    *Network
 	boots  uint64
 
@@ -109,7 +111,7 @@ func NewNetwork(seed uint64) *Network {
 // AddNode starts a gateway of a domain.
 func (n *Network) AddNode(name, domain string) *Node {
 	seed := sha256.Sum256([]byte(name))
-	node := &Node{Name: name, Domain: domain, net: n, Unknown: map[string]bool{}, key: frame.NewSigner(ed25519.NewKeyFromSeed(seed[:]))}
+	node := &Node{Name: name, Domain: domain, net: n, Unknown: map[string]bool{}, disk: Disk{}, key: frame.NewSigner(ed25519.NewKeyFromSeed(seed[:]))}
 	n.nodes[name] = node
 	node.start()
 	return node
@@ -133,6 +135,9 @@ func (node *Node) start() {
 	node.log, node.draws = nil, nil
 	node.make()
 	node.step(replica.SetNeighbours{Rows: node.Rows})
+	for _, k := range node.disk.Kept() {
+		node.step(replica.Restored{Kept: k})
+	}
 	node.step(replica.SetOwn{Groups: node.groups})
 }
 
@@ -143,7 +148,7 @@ func (node *Node) make() {
 	epoch := uint64(n.Now.UnixMilli()) + node.boots
 	node.Replica = replica.New(replica.Config{
 		Gateway: node.Name, Domain: node.Domain, BootID: wire.ID16(boot[:16]), OEpoch: epoch,
-		Signer: node.key.Always(), Keys: node.keys, Random: node.random, Limits: n.Limits,
+		Signer: node.key.Always(), Keys: node.keys, Random: node.random, Keep: n.Keep, Limits: n.Limits,
 	}, n.Now)
 }
 
@@ -209,6 +214,11 @@ func (n *Network) RollBack(name string) {
 	for conn := uint64(1); conn <= n.conns; conn++ {
 		node.step(replica.Disconnected{Conn: conn, Reason: "rolled back"})
 	}
+	if n.Keep { // it does not know what it has written since
+		for name := range n.nodes {
+			node.hand(replica.KeepFailed{Gateway: name})
+		}
+	}
 }
 
 func (node *Node) keys(id frame.KeyID) (frame.VerifyKey, bool) {
@@ -246,7 +256,10 @@ func (node *Node) KeysChanged() { node.step(replica.KeysChanged{}) }
 
 // Restart stops a gateway, politely or not, and starts it with empty tables.
 func (n *Network) Restart(name string, polite bool) {
-	node := n.nodes[name]
+	n.RestartFrom(name, polite, func(Disk) Disk { return nil })
+}
+
+func (n *Network) stop(node *Node, polite bool) {
 	if polite {
 		node.step(replica.Shutdown{})
 		n.Run(n.MaxDelay * 2)
@@ -256,7 +269,6 @@ func (n *Network) Restart(name string, polite bool) {
 			n.drop(l, "restart", node)
 		}
 	}
-	node.start()
 }
 
 // Link connects two gateways from now on; a dials.
@@ -384,6 +396,7 @@ func (n *Network) due() {
 		if !node.Replica.Next().After(n.Now) {
 			node.hand(nil)
 			node.carryOut()
+			node.write()
 		}
 	}
 }
@@ -428,6 +441,7 @@ func (n *Network) deliver(d delivery) {
 func (node *Node) step(ev replica.Event) {
 	node.hand(ev)
 	node.carryOut()
+	node.write()
 }
 
 func (node *Node) carryOut() {

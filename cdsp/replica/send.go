@@ -170,6 +170,7 @@ func latest(a, b time.Time) time.Time {
 }
 
 func (r *Replica) flushAll(now time.Time) {
+	r.release(now)
 	r.eachSession(func(s *session) {
 		if s.state != Established {
 			return
