@@ -36,6 +36,7 @@ type Network struct {
 	Bytes map[frame.Type]int // and their octets
 	Syncs map[wire.Mode]int  // synchronisations begun
 	Asked map[frame.Code]int // RESYNC by their reasons
+	Fulls map[string]int     // of each gateway, how many full synchronisations it had under way at once
 
 	rng   *rand.Rand
 	nodes map[string]*Node
@@ -84,6 +85,7 @@ type conn struct {
 	link    *link
 	id      map[*Node]uint64
 	last    map[streamOf]time.Time
+	full    map[*Node]bool // that end is in the middle of a full synchronisation
 	hello   map[*Node]bool // HELLO was handed in; digest frames wait for it
 	waiting map[*Node][]wire.Message
 	dead    bool
@@ -105,7 +107,7 @@ type delivery struct {
 // NewNetwork makes an empty network of one seed.
 func NewNetwork(seed uint64) *Network {
 	return &Network{Now: Epoch, MaxDelay: 20 * time.Millisecond, Sent: map[frame.Type]int{}, Bytes: map[frame.Type]int{},
-		Syncs: map[wire.Mode]int{}, Asked: map[frame.Code]int{}, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*Node{}}
+		Syncs: map[wire.Mode]int{}, Asked: map[frame.Code]int{}, Fulls: map[string]int{}, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*Node{}}
 }
 
 // AddNode starts a gateway of a domain.
@@ -322,7 +324,7 @@ func (n *Network) drop(l *link, reason string, gone *Node) {
 }
 
 func (n *Network) connect(l *link) {
-	c := &conn{link: l, id: map[*Node]uint64{}, last: map[streamOf]time.Time{}, hello: map[*Node]bool{}, waiting: map[*Node][]wire.Message{}}
+	c := &conn{link: l, id: map[*Node]uint64{}, last: map[streamOf]time.Time{}, full: map[*Node]bool{}, hello: map[*Node]bool{}, waiting: map[*Node][]wire.Message{}}
 	l.conn = c
 	n.conns++
 	c.id[l.a], c.id[l.b] = n.conns, n.conns
@@ -496,6 +498,10 @@ func (node *Node) send(e replica.Send) {
 	switch m := e.Msg.(type) {
 	case *wire.SyncBegin:
 		n.Syncs[m.Mode]++
+		l.conn.full[node] = m.Mode == wire.ModeFull
+		n.Fulls[node.Name] = max(n.Fulls[node.Name], n.fullsNow(node))
+	case *wire.SyncEnd:
+		l.conn.full[node] = false
 	case *wire.Resync:
 		n.Asked[m.Reason]++
 	}
@@ -513,6 +519,16 @@ func (node *Node) send(e replica.Send) {
 	l.conn.last[stream] = at
 	n.order++
 	n.queue = append(n.queue, delivery{at: at, order: n.order, conn: l.conn, to: to, raw: raw})
+}
+
+// fullsNow counts the full synchronisations that a gateway has under way.
+func (n *Network) fullsNow(node *Node) (now int) {
+	for _, l := range n.links {
+		if l.conn != nil && l.conn.full[node] {
+			now++
+		}
+	}
+	return now
 }
 
 // Rand is the network's source of chance, for tests that make their own choices.

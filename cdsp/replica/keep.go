@@ -352,15 +352,31 @@ func (r *Replica) nackHeld(now time.Time, p *peer, ref Ref, code frame.Code) {
 	s.rx.ackAt = now
 }
 
-// refuseUnknown refuses what is still parked when the neighbour has told what changed: its bundles have come before. The keys may come later, as
-// of any entry.
+// parkedTime is how long after a delta the keys of what is parked may take: bundles are sent before digests, and streams overtake each other.
+const parkedTime = 5 * time.Second
+
+// askParked asks for the keys of what is parked once the neighbour has told what changed, and sets their time.
+func (r *Replica) askParked(now time.Time, p *peer) {
+	if len(p.parked) == 0 {
+		return
+	}
+	p.refuseAt = now.Add(parkedTime)
+	asked := map[string]bool{}
+	for _, ref := range sortedRefs(p.parked) {
+		if domain := p.parked[ref].batch.body.Domain; !asked[domain] && len(asked) < maxUnknown {
+			asked[domain] = true
+			r.emit(UnknownKey{Gateway: p.gateway, Domain: domain})
+		}
+	}
+}
+
+// refuseUnknown refuses what is parked still when that is over. The keys may come later, as of any entry.
 func (r *Replica) refuseUnknown(now time.Time, p *peer) {
+	p.refuseAt = time.Time{}
 	for _, ref := range sortedRefs(p.parked) {
 		b := p.parked[ref].batch
 		r.unpark(p, ref)
-		if p.noteUnknown(b.kid) {
-			r.emit(UnknownKey{Gateway: p.gateway, Domain: b.body.Domain})
-		}
+		p.noteUnknown(b.kid)
 		r.refuseParked(now, p, ref, frame.UnknownKey)
 	}
 }

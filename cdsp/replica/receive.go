@@ -200,7 +200,7 @@ func (r *Replica) onSyncEnd(now time.Time, s *session, m *wire.SyncEnd) {
 		r.sweepStale(now, s.peer)
 		s.peer.cookie.Epoch = s.rx.epoch
 	} else {
-		r.refuseUnknown(now, s.peer)
+		r.askParked(now, s.peer)
 	}
 	r.applied(now, s, m.RIBSeq, 0)
 	r.sendAck(s)

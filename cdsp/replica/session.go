@@ -60,7 +60,8 @@ type peer struct {
 	open    int      // sessions in OPEN
 
 	in         map[Ref]*route  // Adj-RIB-In
-	parked     map[Ref]*parked // of what was restored: what cannot be judged yet
+	parked     map[Ref]*parked // of what was restored: what cannot be judged yet,
+	refuseAt   time.Time       // and is refused then; zero: it waits for its neighbour
 	kept       unkept
 	bytes      int
 	hash       wire.ID16            // table hash of in, of what is stale or parked too
