@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"agentgw/directory/arp"
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/internal/frame"
 )
 
 func (g *gateway) hears(domain, label string) bool {
@@ -126,4 +128,53 @@ func TestWhatPeersToldGoesWithThem(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(one.cfg.StateDir, dirRIB+"*")); len(left) != 0 {
 		t.Errorf("after a restore there are %v", left)
 	}
+}
+
+// Two domains that only a hub joins: the asker's gateway, and then the hub, restart. What was kept of the far domain, whose bundle is believed only when the hub
+// introduces it again, is of use as soon as that has happened; while the hub is away the asker goes on holding what it told.
+func TestRestartTwoHopsAway(t *testing.T) {
+	t.Parallel()
+	home, hub, far := newGateway(t, "home.example"), newGateway(t, "hub.example"), newGateway(t, "far.example")
+	done, cert := far.mustEnrol()
+	if _, err := far.attach(cert, &arp.Attach{AIC: done.AIC, BootID: make([]byte, 16), Grant: done.Grant}); err != nil {
+		t.Fatal(err)
+	}
+	hub.addPeer(home, PeerOptions{Role: "customer", Transit: true})
+	hub.addPeer(far, PeerOptions{Role: "customer", Transit: true})
+	for _, g := range []*gateway{home, far} {
+		g.addPeer(hub, PeerOptions{Role: "provider", Addresses: []string{hub.cfg.Listen}, Introduces: []string{"*.example"}, FirstUse: "auto"})
+	}
+	ask := semreq.Ask{Query: semreq.Query{Text: "sore throat remedies"}}
+	answers := func(when string) {
+		t.Helper()
+		eventually(t, "an answer "+when, func() bool {
+			out, err := home.app.Resolve(t.Context(), ask)
+			return err == nil && out.Status == frame.OK.String() && len(out.Results) > 0
+		})
+	}
+	answers("at first")
+	eventually(t, "all acknowledged", func() bool { return home.peerState("hub.example").Acked && hub.peerState("home.example").Acked })
+	entries := home.peerState("hub.example").Entries
+	home.stop()
+	home.start()
+	if got := home.app.Status().Restored; got != entries {
+		t.Errorf("%d of %d entries are restored", got, entries)
+	}
+	answers("after the asker's restart")
+	hub.stop()
+	if !home.hears("far.example", "medicine") {
+		t.Error("home has forgotten far.example with the hub away")
+	}
+	hub.start()
+	if hub.app.Status().Restored == 0 {
+		t.Error("the hub has nothing kept")
+	}
+	eventually(t, "the hub up again", func() bool {
+		if !home.hears("far.example", "medicine") {
+			t.Fatal("home has forgotten far.example while the hub came back")
+		}
+		p := home.peerState("hub.example")
+		return p.State == "up" && p.Acked
+	})
+	answers("after the hub's restart")
 }
