@@ -238,7 +238,7 @@ func TestCase09ConnectionDiesInMidDelta(t *testing.T) {
 }
 
 // Connections break in the middle of streams of several frames, gateways restart, lose trust in each other's digests for a while and
-// are put back to earlier states; in the end every neighbour holds what it is told today, and only a roll-back raised an alarm.
+// are put back to earlier states, and restart with what they have written down, with an older copy of it, or with nothing; in the end every neighbour holds what it is told today, and only a roll-back raised an alarm.
 func TestRandomDeltas(t *testing.T) { eachSeed(t, 8, randomDeltas) }
 
 func randomDeltas(t *testing.T, seed uint64) {
@@ -277,7 +277,11 @@ func randomDeltas(t *testing.T, seed uint64) {
 			mustKnow(t, node, origin.Name, origin.labels()...)
 		}
 	}
-	if asked := n.Asked[frame.SeqGap] + n.Asked[frame.OK]; asked > 0 {
+	asked := n.Asked[frame.SeqGap]
+	if !rolled { // one that was put back has forgotten frames of one and the same rib_seq: only the tables tell
+		asked += n.Asked[frame.OK]
+	}
+	if asked > 0 {
 		t.Errorf("tables differed, or frames were missing: %v", n.Asked)
 	}
 }
