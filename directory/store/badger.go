@@ -16,6 +16,7 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/table"
 )
 
 // lockName is our own lock. It is taken before anything in the folder is touched: Badger's own comes too late to protect the
@@ -135,7 +136,7 @@ func takeLock(path string) (*os.File, error) {
 }
 
 func openUnderLock(dir string, magic uint16, s settings, log *slog.Logger) (*badger.DB, error) {
-	if err := errors.Join(checkWhole(dir), checkTables(dir)); err != nil {
+	if err := errors.Join(checkWhole(dir), checkTables(dir, magic)); err != nil {
 		return nil, err
 	}
 	var db *badger.DB
@@ -188,14 +189,21 @@ func checkWhole(dir string) error {
 }
 
 // checkTables refuses tables whose lengths do not add up: Badger panics over them, in a goroutine of its own, where it returns an error over any other
-// damage. A table ends with its index, the index's length, a checksum and the checksum's length.
-func checkTables(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+// damage. A table ends with its index, the index's length, a checksum and the checksum's length. Only those count that the manifest names: a killed process
+// leaves others unfinished. Where the manifest or a table cannot be read at all, Badger says so.
+func checkTables(dir string, magic uint16) error {
+	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if err != nil {
-		return err
+		return nil
 	}
-	for _, name := range names {
-		if err := checkTable(name); err != nil {
+	defer f.Close()
+	manifest, _, err := badger.ReplayManifestFile(f, magic, badger.DefaultOptions(dir))
+	if err != nil {
+		return nil
+	}
+	for id := range manifest.Tables {
+		name := table.NewFilename(id, dir)
+		if err := checkTable(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("table %s cannot be read: %w; nothing was changed; restore the folder from a backup or move it away to begin anew", name, err)
 		}
 	}

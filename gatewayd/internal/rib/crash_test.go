@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -251,67 +252,131 @@ func serveVictims(t *testing.T, ctx context.Context, n *cdsp.Node, listener net.
 	}
 }
 
-// A gateway is killed at random moments while its neighbour's digests change all the time. Whatever it had written, after it is back its table is its
-// neighbour's, to the hash; it goes on by delta nearly always, and no difference of tables is ever found, since that would be a cookie that spoke for too much.
-func TestKilledUnderChanges(t *testing.T) {
-	const kills = 22
+// stage is a teller whose digests change, and the victim that is killed and started again from dir.
+type stage struct {
+	t             *testing.T
+	ctx           context.Context
+	n             *cdsp.Node
+	addr, dir     string
+	rng           *rand.Rand
+	fulls, deltas atomic.Int64 // that the teller has begun
+
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+	log   strings.Builder
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	n := nodeOf(teller, func(*cdsp.Config) {})
 	ctx, cancel := context.WithCancel(t.Context())
+	s := &stage{t: t, ctx: ctx, n: nodeOf(teller, func(*cdsp.Config) {}), addr: listener.Addr().String(), dir: filepath.Join(t.TempDir(), "rib"), rng: rand.New(rand.NewPCG(rand.Uint64(), 1))}
 	ran := make(chan struct{})
-	go func() { defer close(ran); n.Run(ctx) }()
-	defer func() { cancel(); <-ran }()
-	if err := n.SetNeighbours(ctx, rowFor(victimName)); err != nil {
+	go func() { defer close(ran); s.n.Run(ctx) }()
+	t.Cleanup(func() {
+		if s.cmd != nil {
+			s.kill()
+		}
+		listener.Close()
+		cancel()
+		<-ran
+	})
+	if err := s.n.SetNeighbours(ctx, rowFor(victimName)); err != nil {
 		t.Fatal(err)
 	}
-	var fulls, deltas atomic.Int64
-	go serveVictims(t, ctx, n, listener, &fulls, &deltas)
-	dir := filepath.Join(t.TempDir(), "rib")
-	rng := rand.New(rand.NewPCG(rand.Uint64(), 1))
-	restored := 0
-	for i := range kills + 1 {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "RIB_TEST_DIR="+dir, "RIB_TEST_PEER="+listener.Addr().String())
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var log strings.Builder
-		cmd.Stderr = &log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(out)
-		for round := range 2 { // in the first it is met as it comes back, in the second killed
-			mustSetOwn(t, ctx, n, rng, round == 1 || i == kills)
-			if round == 0 {
-				restored += mustEqual(t, n, lines, &log)
-				continue
-			}
-			end := time.Now().Add(time.Duration(rng.IntN(150)) * time.Millisecond)
-			for time.Now().Before(end) {
-				mustSetOwn(t, ctx, n, rng, true)
-			}
-		}
-		if i == kills {
-			mustEqual(t, n, lines, &log)
-		}
-		cmd.Process.Signal(syscall.SIGKILL)
-		go io.Copy(io.Discard, out)
-		cmd.Wait()
-		for _, bad := range []string{"moved aside", "tables differed", "not written down"} {
-			if strings.Contains(log.String(), bad) {
-				t.Errorf("kill %d: %s", i, log.String())
-			}
+	go serveVictims(t, ctx, s.n, listener, &s.fulls, &s.deltas)
+	return s
+}
+
+func (s *stage) start() {
+	s.t.Helper()
+	s.cmd = exec.Command(os.Args[0])
+	s.cmd.Env = append(os.Environ(), "RIB_TEST_DIR="+s.dir, "RIB_TEST_PEER="+s.addr)
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.log.Reset()
+	s.cmd.Stderr, s.lines = &s.log, bufio.NewScanner(out)
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// kill kills the victim, and wants it to have found nothing wrong.
+func (s *stage) kill() {
+	s.t.Helper()
+	s.cmd.Process.Signal(syscall.SIGKILL)
+	s.cmd.Wait()
+	s.cmd = nil
+	for _, bad := range []string{"moved aside", "tables differed", "not written down"} {
+		if strings.Contains(s.log.String(), bad) {
+			s.t.Errorf("the victim says: %s", s.log.String())
 		}
 	}
-	t.Logf("%d kills, %d fulls, %d deltas, %d entries restored", kills, fulls.Load(), deltas.Load(), restored)
-	if deltas.Load() < kills/2 || restored == 0 {
-		t.Errorf("%d fulls and %d deltas, %d entries restored: what is kept is of no use", fulls.Load(), deltas.Load(), restored)
+}
+
+// change changes the teller's digests for so long, again and again.
+func (s *stage) change(d time.Duration) {
+	s.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		mustSetOwn(s.t, s.ctx, s.n, s.rng, true)
+	}
+}
+
+// A gateway is killed at random moments while its neighbour's digests change all the time. Whatever it had written, after it is back its table is its
+// neighbour's, to the hash; it goes on by delta nearly always, and no difference of tables is ever found, since that would be a cookie that spoke for too much.
+func TestKilledUnderChanges(t *testing.T) {
+	const kills = 22
+	s := newStage(t)
+	restored := 0
+	for range kills {
+		s.start()
+		mustSetOwn(t, s.ctx, s.n, s.rng, false)
+		restored += mustEqual(t, s.n, s.lines, &s.log) // as it comes back
+		s.change(time.Duration(s.rng.IntN(150)) * time.Millisecond)
+		s.kill()
+	}
+	s.start()
+	mustEqual(t, s.n, s.lines, &s.log)
+	t.Logf("%d kills, %d fulls, %d deltas, %d entries restored", kills, s.fulls.Load(), s.deltas.Load(), restored)
+	if s.deltas.Load() < kills/2 || restored == 0 {
+		t.Errorf("%d fulls and %d deltas, %d entries restored: what is kept is of no use", s.fulls.Load(), s.deltas.Load(), restored)
+	}
+}
+
+// Row 11 with the database itself: the power goes, and what is on the disk is a copy of the folder of some time ago. The neighbour goes on from there by delta, and
+// in the end the tables are equal.
+func TestCase11OlderCopyOfTheFolder(t *testing.T) {
+	s := newStage(t)
+	mustSetOwn(t, s.ctx, s.n, s.rng, true)
+	s.start()
+	mustEqual(t, s.n, s.lines, &s.log)
+	for range 3 {
+		s.kill()
+		older := filepath.Join(t.TempDir(), "older")
+		if err := os.CopyFS(older, os.DirFS(s.dir)); err != nil {
+			t.Fatal(err)
+		}
+		s.start()
+		mustEqual(t, s.n, s.lines, &s.log)
+		s.change(300 * time.Millisecond)
+		mustEqual(t, s.n, s.lines, &s.log)
+		s.kill()
+		if err := errors.Join(os.RemoveAll(s.dir), os.Rename(older, s.dir)); err != nil {
+			t.Fatal(err)
+		}
+		before := s.deltas.Load()
+		s.start()
+		if restored := mustEqual(t, s.n, s.lines, &s.log); restored == 0 || s.deltas.Load() != before+1 {
+			t.Errorf("%d entries restored, %d deltas", restored, s.deltas.Load()-before)
+		}
+	}
+	if s.fulls.Load() != 1 {
+		t.Errorf("%d full synchronisations", s.fulls.Load())
 	}
 }
 

@@ -159,10 +159,14 @@ func TestKeepAgainstAModel(t *testing.T) {
 					db, _, _ = mustOpen(t, dir)
 				}
 			}
+			before := db.content(t)
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
 			}
 			db, kept, log := mustOpen(t, dir)
+			if after := db.content(t); len(after) != len(before) {
+				t.Errorf("the start has removed %d keys that were of no use", len(before)-len(after))
+			}
 			if diff := cmp.Diff(model.Kept(), kept); diff != "" || log != "" {
 				t.Errorf("(-model +kept): %s\n%s", diff, log)
 			}
