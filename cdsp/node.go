@@ -53,7 +53,12 @@ type Config struct {
 	// Install takes each new snapshot into use, before a neighbour is told of anything in it: who hears of a digest from us may
 	// ask us for it at once. It is called by Run's goroutine, and must not wait for the node.
 	Install func(*Snapshot)
-	Log     *slog.Logger
+	// Kept is what was written down before this start; it is judged under the first policy rows. Keep writes down what neighbours tell: it is called by one
+	// goroutine, for one part after the other, and the machine does not wait for it. After an error everything of that neighbour is written again, some time
+	// later. Run calls it for what is left before it returns. nil keeps nothing.
+	Kept []replica.Kept
+	Keep func(replica.Learned) error
+	Log  *slog.Logger
 }
 
 // Names that callers of this package need from the machine.
@@ -79,9 +84,10 @@ type Node struct {
 	machine  *replica.Replica
 	sessions map[uint64]*Session
 	stopping bool
-	dirty    bool           // the tables differ from the snapshot
-	shown    time.Time      // when the snapshot was installed,
-	took     time.Duration  // and how long that took
+	dirty    bool          // the tables differ from the snapshot
+	shown    time.Time     // when the snapshot was installed,
+	took     time.Duration // and how long that took
+	keeper   keeper
 	held     []replica.Send // what tells of digests that are not in the snapshot yet, and what follows it on its connection
 
 	snapshot atomic.Pointer[Snapshot]
@@ -101,7 +107,7 @@ func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, log: cfg.Log, inbox: make(chan func(), maxInbox), done: make(chan struct{}),
 		sessions: map[uint64]*Session{}, changed: make(chan struct{})}
 	n.machine = replica.New(replica.Config{Gateway: cfg.Gateway, Domain: cfg.Domain, BootID: cfg.BootID,
-		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Trust: cfg.Trust, Random: random, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
+		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Trust: cfg.Trust, Random: random, Keep: cfg.Keep != nil, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
 	n.snapshot.Store(n.machine.Snapshot())
 	return n
 }
@@ -116,6 +122,8 @@ func random() uint64 {
 // sessions and returns after the last of them has ended. Run may be called once.
 func (n *Node) Run(ctx context.Context) error {
 	defer close(n.done)
+	n.startKeeper()
+	defer n.keepRest()
 	stop := ctx.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -124,6 +132,8 @@ func (n *Node) Run(ctx context.Context) error {
 		select {
 		case f := <-n.inbox:
 			f()
+		case err := <-n.keeper.kept:
+			n.keptOne(err)
 		case <-timer.C:
 			n.machine.Tick(time.Now())
 		case <-stop:
@@ -134,6 +144,7 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 		n.carryOut()
 		n.publish()
+		n.keepNext()
 	}
 	return nil
 }
@@ -144,7 +155,10 @@ const showEvery = 20 * time.Millisecond
 func (n *Node) nextWake() time.Time {
 	next := n.machine.Next()
 	if at := n.nextShow(); n.dirty && at.Before(next) {
-		return at
+		next = at
+	}
+	if at := n.keeper.again; !at.IsZero() && at.Before(next) {
+		next = at
 	}
 	return next
 }
@@ -217,7 +231,13 @@ func (n *Node) Changed() <-chan struct{} {
 // SetNeighbours replaces the policy rows while sessions run. It waits for Run. The error names a row that is wrong; then
 // nothing changes.
 func (n *Node) SetNeighbours(ctx context.Context, rows []Neighbour) error {
-	return n.ask(ctx, replica.SetNeighbours{Rows: rows})
+	return n.askFor(ctx, func() error {
+		err := n.machine.Step(time.Now(), replica.SetNeighbours{Rows: rows})
+		if err == nil {
+			n.restore()
+		}
+		return err
+	})
 }
 
 // SetOwn replaces the own digests; neighbours hear only what differs. It waits for Run. The error names what breaks the protocol
@@ -239,8 +259,13 @@ func (n *Node) BundleAccepted() {
 }
 
 func (n *Node) ask(ctx context.Context, ev replica.Event) error {
+	return n.askFor(ctx, func() error { return n.machine.Step(time.Now(), ev) })
+}
+
+// askFor has the owner run f.
+func (n *Node) askFor(ctx context.Context, f func() error) error {
 	answer := make(chan error, 1)
-	if err := n.post(ctx, func() { answer <- n.machine.Step(time.Now(), ev) }); err != nil {
+	if err := n.post(ctx, func() { answer <- f() }); err != nil {
 		return err
 	}
 	select {

@@ -304,6 +304,9 @@ func statusCmd(o *options) *cobra.Command {
 func printStatus(w io.Writer, s admin.Status) {
 	fmt.Fprintf(w, "gateway   %s\ndomain    %s\nversion   %s\nlisten    %s\npin       %s\nup        %s\nagents    %d registered, %d attached\nrequests  %d answered, %d forwarded\naudit     %s\namc       %s\n",
 		s.Gateway, s.Domain, s.Version, s.Listen, s.Pin, time.Duration(s.UptimeS)*time.Second, s.Agents, s.Attached, s.Requests.Answered, s.Requests.Forwarded, s.Audit, s.AMC)
+	if s.Restored > 0 {
+		fmt.Fprintf(w, "kept      %d digests of peers were known at the start\n", s.Restored)
+	}
 	if e := s.Embedder; e != nil {
 		fmt.Fprintf(w, "embedder  %s, model %s: %s\n", e.Endpoint, e.Model, embedderText(e))
 	}

@@ -25,6 +25,11 @@ func (n *Network) Check() error {
 		}
 	}
 	for _, node := range n.Nodes() {
+		if n.Keep {
+			if err := node.checkKept(); err != nil {
+				return err
+			}
+		}
 		for _, e := range node.Replica.Snapshot().Entries {
 			if slices.Contains(e.Path, node.Domain) {
 				return fmt.Errorf("%s holds %s of %s over %v, which is its own domain", node.Name, e.Item.Label, e.Origin, e.Path)

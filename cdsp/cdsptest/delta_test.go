@@ -238,12 +238,12 @@ func TestCase09ConnectionDiesInMidDelta(t *testing.T) {
 }
 
 // Connections break in the middle of streams of several frames, gateways restart, lose trust in each other's digests for a while and
-// are put back to earlier states; in the end every neighbour holds what it is told today, and only a roll-back raised an alarm.
+// are put back to earlier states, and restart with what they have written down, with an older copy of it, or with nothing; in the end every neighbour holds what it is told today, and only a roll-back raised an alarm.
 func TestRandomDeltas(t *testing.T) { eachSeed(t, 8, randomDeltas) }
 
 func randomDeltas(t *testing.T, seed uint64) {
 	n := NewNetwork(seed)
-	n.Record = true
+	n.Record, n.Keep = true, true
 	n.MaxDelay = time.Duration(n.Rand().Int64N(int64(300*time.Millisecond))) + time.Millisecond
 	n.Limits.Inflight = 1 + n.Rand().IntN(3)
 	names := []string{"AG1", "AG2", "AG3", "AG4"}
@@ -259,8 +259,9 @@ func randomDeltas(t *testing.T, seed uint64) {
 		but = putBack
 	}
 	n.noAlarms(t, but)
+	copies := map[*Node]Disk{}
 	for range 60 {
-		n.deltaTrouble(rolled)
+		n.deltaTrouble(rolled, copies)
 		n.Run(time.Duration(n.Rand().Int64N(int64(3 * time.Second))))
 	}
 	for _, l := range n.links {
@@ -276,20 +277,28 @@ func randomDeltas(t *testing.T, seed uint64) {
 			mustKnow(t, node, origin.Name, origin.labels()...)
 		}
 	}
-	if asked := n.Asked[frame.SeqGap] + n.Asked[frame.OK]; asked > 0 {
+	asked := n.Asked[frame.SeqGap]
+	if !rolled { // one that was put back has forgotten frames of one and the same rib_seq: only the tables tell
+		asked += n.Asked[frame.OK]
+	}
+	if asked > 0 {
 		t.Errorf("tables differed, or frames were missing: %v", n.Asked)
 	}
 }
 
-func (n *Network) deltaTrouble(rolled bool) {
+func (n *Network) deltaTrouble(rolled bool, copies map[*Node]Disk) {
 	l := n.links[n.Rand().IntN(len(n.links))]
-	switch n.Rand().IntN(16) {
+	switch n.Rand().IntN(18) {
 	case 0, 1, 2, 3:
 		n.Cut(l.a.Name, l.b.Name)
 	case 4, 5, 6, 7:
 		n.Heal(l.a.Name, l.b.Name)
 	case 8:
-		n.Restart(l.a.Name, n.Rand().IntN(2) == 0)
+		n.anyRestart(l.a, copies)
+	case 16:
+		copies[l.a] = l.a.Disk()
+	case 17:
+		n.anyRestart(l.b, copies)
 	case 9:
 		if rolled {
 			n.RollBack(l.a.Name)

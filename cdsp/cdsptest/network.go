@@ -30,11 +30,13 @@ type Network struct {
 
 	Limits replica.Limits // of gateways that start from now on
 	Record bool           // gateways that start from now on can be rolled back
+	Keep   bool           // gateways that start from now on write down what neighbours tell them
 
 	Sent  map[frame.Type]int // frames put under way,
 	Bytes map[frame.Type]int // and their octets
 	Syncs map[wire.Mode]int  // synchronisations begun
 	Asked map[frame.Code]int // RESYNC by their reasons
+	Fulls map[string]int     // of each gateway, how many full synchronisations it had under way at once
 
 	rng   *rand.Rand
 	nodes map[string]*Node
@@ -54,6 +56,7 @@ type Node struct {
 
 	key    frame.Signer
 	groups []wire.Group
+	disk   Disk
 	net    *Network
 	boots  uint64
 
@@ -82,6 +85,7 @@ type conn struct {
 	link    *link
 	id      map[*Node]uint64
 	last    map[streamOf]time.Time
+	full    map[*Node]bool // that end is in the middle of a full synchronisation
 	hello   map[*Node]bool // HELLO was handed in; digest frames wait for it
 	waiting map[*Node][]wire.Message
 	dead    bool
@@ -103,13 +107,13 @@ type delivery struct {
 // NewNetwork makes an empty network of one seed.
 func NewNetwork(seed uint64) *Network {
 	return &Network{Now: Epoch, MaxDelay: 20 * time.Millisecond, Sent: map[frame.Type]int{}, Bytes: map[frame.Type]int{},
-		Syncs: map[wire.Mode]int{}, Asked: map[frame.Code]int{}, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*Node{}}
+		Syncs: map[wire.Mode]int{}, Asked: map[frame.Code]int{}, Fulls: map[string]int{}, rng: rand.New(rand.NewPCG(seed, 1)), nodes: map[string]*Node{}}
 }
 
 // AddNode starts a gateway of a domain.
 func (n *Network) AddNode(name, domain string) *Node {
 	seed := sha256.Sum256([]byte(name))
-	node := &Node{Name: name, Domain: domain, net: n, Unknown: map[string]bool{}, key: frame.NewSigner(ed25519.NewKeyFromSeed(seed[:]))}
+	node := &Node{Name: name, Domain: domain, net: n, Unknown: map[string]bool{}, disk: Disk{}, key: frame.NewSigner(ed25519.NewKeyFromSeed(seed[:]))}
 	n.nodes[name] = node
 	node.start()
 	return node
@@ -133,6 +137,9 @@ func (node *Node) start() {
 	node.log, node.draws = nil, nil
 	node.make()
 	node.step(replica.SetNeighbours{Rows: node.Rows})
+	for _, k := range node.disk.Kept() {
+		node.step(replica.Restored{Kept: k})
+	}
 	node.step(replica.SetOwn{Groups: node.groups})
 }
 
@@ -143,7 +150,7 @@ func (node *Node) make() {
 	epoch := uint64(n.Now.UnixMilli()) + node.boots
 	node.Replica = replica.New(replica.Config{
 		Gateway: node.Name, Domain: node.Domain, BootID: wire.ID16(boot[:16]), OEpoch: epoch,
-		Signer: node.key.Always(), Keys: node.keys, Random: node.random, Limits: n.Limits,
+		Signer: node.key.Always(), Keys: node.keys, Random: node.random, Keep: n.Keep, Limits: n.Limits,
 	}, n.Now)
 }
 
@@ -209,6 +216,11 @@ func (n *Network) RollBack(name string) {
 	for conn := uint64(1); conn <= n.conns; conn++ {
 		node.step(replica.Disconnected{Conn: conn, Reason: "rolled back"})
 	}
+	if n.Keep { // it does not know what it has written since
+		for name := range n.nodes {
+			node.hand(replica.KeepFailed{Gateway: name})
+		}
+	}
 }
 
 func (node *Node) keys(id frame.KeyID) (frame.VerifyKey, bool) {
@@ -246,7 +258,10 @@ func (node *Node) KeysChanged() { node.step(replica.KeysChanged{}) }
 
 // Restart stops a gateway, politely or not, and starts it with empty tables.
 func (n *Network) Restart(name string, polite bool) {
-	node := n.nodes[name]
+	n.RestartFrom(name, polite, func(Disk) Disk { return nil })
+}
+
+func (n *Network) stop(node *Node, polite bool) {
 	if polite {
 		node.step(replica.Shutdown{})
 		n.Run(n.MaxDelay * 2)
@@ -256,7 +271,6 @@ func (n *Network) Restart(name string, polite bool) {
 			n.drop(l, "restart", node)
 		}
 	}
-	node.start()
 }
 
 // Link connects two gateways from now on; a dials.
@@ -310,7 +324,7 @@ func (n *Network) drop(l *link, reason string, gone *Node) {
 }
 
 func (n *Network) connect(l *link) {
-	c := &conn{link: l, id: map[*Node]uint64{}, last: map[streamOf]time.Time{}, hello: map[*Node]bool{}, waiting: map[*Node][]wire.Message{}}
+	c := &conn{link: l, id: map[*Node]uint64{}, last: map[streamOf]time.Time{}, full: map[*Node]bool{}, hello: map[*Node]bool{}, waiting: map[*Node][]wire.Message{}}
 	l.conn = c
 	n.conns++
 	c.id[l.a], c.id[l.b] = n.conns, n.conns
@@ -384,6 +398,7 @@ func (n *Network) due() {
 		if !node.Replica.Next().After(n.Now) {
 			node.hand(nil)
 			node.carryOut()
+			node.write()
 		}
 	}
 }
@@ -428,6 +443,7 @@ func (n *Network) deliver(d delivery) {
 func (node *Node) step(ev replica.Event) {
 	node.hand(ev)
 	node.carryOut()
+	node.write()
 }
 
 func (node *Node) carryOut() {
@@ -482,6 +498,10 @@ func (node *Node) send(e replica.Send) {
 	switch m := e.Msg.(type) {
 	case *wire.SyncBegin:
 		n.Syncs[m.Mode]++
+		l.conn.full[node] = m.Mode == wire.ModeFull
+		n.Fulls[node.Name] = max(n.Fulls[node.Name], n.fullsNow(node))
+	case *wire.SyncEnd:
+		l.conn.full[node] = false
 	case *wire.Resync:
 		n.Asked[m.Reason]++
 	}
@@ -499,6 +519,16 @@ func (node *Node) send(e replica.Send) {
 	l.conn.last[stream] = at
 	n.order++
 	n.queue = append(n.queue, delivery{at: at, order: n.order, conn: l.conn, to: to, raw: raw})
+}
+
+// fullsNow counts the full synchronisations that a gateway has under way.
+func (n *Network) fullsNow(node *Node) (now int) {
+	for _, l := range n.links {
+		if l.conn != nil && l.conn.full[node] {
+			now++
+		}
+	}
+	return now
 }
 
 // Rand is the network's source of chance, for tests that make their own choices.

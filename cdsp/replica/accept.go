@@ -22,7 +22,7 @@ func (r *Replica) acceptEntry(now time.Time, s *session, raw []byte) {
 		err = opened
 	}
 	if err == nil {
-		err = r.judge(now, s, e, &in)
+		err = r.judge(now, s.peer, e, &in)
 	}
 	if err == nil {
 		err = r.install(now, s.peer, e, &in)
@@ -37,6 +37,8 @@ type arrival struct {
 	ref  Ref // zero while unknown
 	data content
 	size int
+
+	restored bool // it did not come now
 }
 
 // open finds the item that an entry refers to.
@@ -47,7 +49,13 @@ func (in *arrival) open(s *session, e wire.Entry) error {
 		return frame.Errorf(frame.LimitExceeded, "batches of this neighbour are over their limit")
 	case b == nil:
 		return frame.Errorf(frame.Malformed, "entry refers to a batch that the stream did not carry")
-	case b.form != nil:
+	}
+	return in.of(b, e)
+}
+
+// of finds it in its batch.
+func (in *arrival) of(b *batch, e wire.Entry) error {
+	if b.form != nil {
 		return b.form
 	}
 	it, err := b.body.Item(int(e.Index))
@@ -64,21 +72,21 @@ func (in *arrival) open(s *session, e wire.Entry) error {
 }
 
 // judge applies every check that does not depend on what is known of the key.
-func (r *Replica) judge(now time.Time, s *session, e wire.Entry, in *arrival) error {
+func (r *Replica) judge(now time.Time, p *peer, e wire.Entry, in *arrival) error {
 	b := in.data.batch
-	if err := r.judgePath(s.peer, e, b.body); err != nil {
+	if err := r.judgePath(p, e, b.body); err != nil {
 		return err
 	}
-	if err := r.judgePolicy(s.peer, e, b.body); err != nil {
+	if err := r.judgePolicy(p, e, b.body); err != nil {
 		return err
 	}
-	if err := r.judgeSignature(now, s, b); err != nil {
+	if err := r.judgeSignature(now, p, b); err != nil {
 		return err
 	}
 	if err := judgeTimes(now, b.body); err != nil {
 		return err
 	}
-	return r.judgeLimits(s.peer, in)
+	return r.judgeLimits(p, in)
 }
 
 func (r *Replica) judgePath(p *peer, e wire.Entry, b *wire.Batch) error {
@@ -129,19 +137,19 @@ func (r *Replica) judgePolicy(p *peer, e wire.Entry, b *wire.Batch) error {
 }
 
 // judgeSignature also counts forgeries: a neighbour that passes many on is cut off.
-func (r *Replica) judgeSignature(now time.Time, s *session, b *batch) error {
+func (r *Replica) judgeSignature(now time.Time, p *peer, b *batch) error {
 	tried := b.ok || b.bad != nil
 	err := b.verify(r.cfg.Keys)
 	switch frame.CodeOf(err) {
 	case frame.OK:
 		return nil
 	case frame.UnknownKey:
-		if s.peer.noteUnknown(b.kid) {
-			r.emit(UnknownKey{Gateway: s.peer.gateway, Domain: b.body.Domain})
+		if p.noteUnknown(b.kid) {
+			r.emit(UnknownKey{Gateway: p.gateway, Domain: b.body.Domain})
 		}
 	default:
 		if !tried {
-			s.peer.countForgery(now)
+			p.countForgery(now)
 		}
 	}
 	return err
@@ -169,11 +177,12 @@ const (
 
 func (r *Replica) judgeLimits(p *peer, in *arrival) error {
 	l := r.cfg.Limits
-	if near := nearLimit; !p.nearAlarmed && (float64(len(p.in)) >= near*float64(l.PeerEntries) || float64(p.bytes) >= near*float64(l.PeerBytes)) {
+	held := len(p.in) + len(p.parked)
+	if near := nearLimit; !p.nearAlarmed && (float64(held) >= near*float64(l.PeerEntries) || float64(p.bytes) >= near*float64(l.PeerBytes)) {
 		p.nearAlarmed = true
-		r.alarm(p.gateway, "%d entries and %d octets, near its limits of %d and %d", len(p.in), p.bytes, l.PeerEntries, l.PeerBytes)
+		r.alarm(p.gateway, "%d entries and %d octets, near its limits of %d and %d", held, p.bytes, l.PeerEntries, l.PeerBytes)
 	}
-	if p.in[in.ref] == nil && len(p.in) >= l.PeerEntries || p.bytes+in.size > l.PeerBytes {
+	if p.in[in.ref] == nil && p.parked[in.ref] == nil && held >= l.PeerEntries || p.bytes+in.size > l.PeerBytes {
 		p.overLimit = true
 		if !p.limitAlarmed {
 			p.limitAlarmed = true
@@ -245,7 +254,16 @@ func (r *Replica) quarantine(now time.Time, d *dest) {
 }
 
 func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
-	s := p.session
+	r.unpark(p, d.ref)
+	r.keepRef(p, d.ref)
+	rtt := time.Duration(0)
+	if p.session != nil && !in.restored { // a kept metric has it already
+		rtt = p.session.rtt
+	}
+	b := in.data.batch
+	if newest := d.newest.batch; newest.hash == b.hash {
+		b = newest // the same octets need not be kept twice
+	}
 	rt := p.in[d.ref]
 	switch {
 	case rt == nil:
@@ -256,8 +274,8 @@ func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
 		p.hash.XOR(entryHash(d.ref, rt.version))
 	}
 	p.bytes += in.size - rt.size
-	*rt = route{peer: p, version: in.data.version, path: e.Path, hops: e.Attrs.HopsLeft, size: in.size,
-		metric: e.Attrs.MetricMS + uint32(min(s.rtt, time.Minute)/time.Millisecond), farStale: e.Attrs.Stale}
+	*rt = route{peer: p, version: in.data.version, path: e.Path, hops: e.Attrs.HopsLeft, size: in.size, batch: b, index: in.data.index,
+		metric: e.Attrs.MetricMS + uint32(min(rtt, time.Minute)/time.Millisecond), farStale: e.Attrs.Stale, stale: in.restored, restored: in.restored}
 	p.hash.XOR(entryHash(d.ref, rt.version))
 }
 

@@ -20,6 +20,7 @@ type Config struct {
 	// at most [wire.MaxTrust]; nil tells nothing.
 	Trust  func(domain string) []wire.TrustVersion
 	Random func() uint64 // nonces and jitter
+	Keep   bool          // the owner calls [Replica.TakeLearned]
 	Timers Timers        // zero fields take the default
 	Limits Limits
 }

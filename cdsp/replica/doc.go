@@ -8,7 +8,8 @@
 // A Replica is not safe for concurrent use: one goroutine owns it. It never blocks, logs or reads a clock. Everything that
 // a neighbour can grow is bounded by [Limits]. Peers are answered with codes; an error from Step is about our own input.
 //
-// Tables are in memory: a neighbour is synchronised in full once in the life of either side's Replica, and by what changed since when it
+// Tables are in memory. What neighbours told may be written down by the owner and handed in again at the next start, see [Learned]; what they were told is
+// forgotten with the Replica. So a neighbour is told everything once in the life of this side's Replica, and what changed since when it
 // comes back within 300 s. Versions are (oepoch, oseq): the owner
 // must hand in an OEpoch larger than any used before by this gateway, and have persisted it.
 //

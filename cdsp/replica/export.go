@@ -72,8 +72,8 @@ func (r *Replica) exportLearned(p *peer, d *dest) *announcement {
 	if d.newest.tombstone() {
 		rt = d.last
 	}
-	if rt == nil || rt.peer == p {
-		return nil // split horizon
+	if rt == nil || rt.peer == p || rt.restored && !r.released {
+		return nil // split horizon; what was kept from before this start is passed on when its neighbour is back, or will not be soon
 	}
 	a := &announcement{content: d.newest, path: rt.path,
 		attrs: wire.Attrs{HopsLeft: rt.hops, Stale: rt.stale || rt.farStale, MetricMS: rt.metric}}

@@ -55,14 +55,17 @@ func (p *peer) noteUnknown(kid frame.KeyID) bool {
 
 // holding is the cookie for the neighbour; nil where nothing of it is held.
 func (p *peer) holding() *wire.Cookie {
-	if len(p.in) == 0 {
+	if len(p.in)+len(p.parked) == 0 {
 		return nil
 	}
 	return &wire.Cookie{Epoch: p.cookie.Epoch, RIBSeq: p.cookie.RIBSeq, TableHash: p.hash}
 }
 
 // doubt notes that what is held is not, or not surely, what the neighbour takes it for: only a full synchronisation mends that.
-func (p *peer) doubt() { p.cookie = wire.Cookie{} }
+func (r *Replica) doubt(p *peer) {
+	p.cookie = wire.Cookie{}
+	r.keep(p)
+}
 
 // continues says whether a delta is one of the table that is held.
 func (p *peer) continues(m *wire.SyncBegin) bool {
@@ -100,6 +103,7 @@ func (r *Replica) onSyncBegin(now time.Time, s *session, m *wire.SyncBegin) {
 		return
 	}
 	s.peer.unknown = nil
+	r.unparkAll(s.peer)
 	r.markStale(now, s.peer)
 }
 
@@ -164,6 +168,7 @@ func (r *Replica) applied(now time.Time, s *session, ribSeq uint64, size int) {
 	rx.applied = ribSeq
 	if rx.phase == rxLive || rx.delta { // a full one counts when it is whole
 		s.peer.cookie.RIBSeq = ribSeq
+		r.keep(s.peer)
 	}
 	rx.remember(s.peer.hash)
 	rx.ackFrames++
@@ -194,6 +199,8 @@ func (r *Replica) onSyncEnd(now time.Time, s *session, m *wire.SyncEnd) {
 	if !s.rx.delta {
 		r.sweepStale(now, s.peer)
 		s.peer.cookie.Epoch = s.rx.epoch
+	} else {
+		r.askParked(now, s.peer)
 	}
 	r.applied(now, s, m.RIBSeq, 0)
 	r.sendAck(s)
@@ -207,7 +214,7 @@ func (r *Replica) onSyncEnd(now time.Time, s *session, m *wire.SyncEnd) {
 func (r *Replica) askResync(s *session, mode wire.Mode, reason frame.Code) {
 	m := &wire.Resync{Mode: mode, Reason: reason}
 	if mode == wire.ModeFull {
-		s.peer.doubt()
+		r.doubt(s.peer)
 	} else {
 		m.Cookie = s.peer.holding()
 	}
@@ -231,6 +238,7 @@ func (r *Replica) keysChanged(now time.Time) {
 			r.disown(now, d)
 		}
 	}
+	r.eachPeer(func(p *peer) { r.tryParked(now, p) })
 	r.eachPeer(func(p *peer) {
 		for kid := range p.unknown {
 			if _, ok := r.cfg.Keys(kid); !ok {
@@ -239,7 +247,7 @@ func (r *Replica) keysChanged(now time.Time) {
 			if s := p.session; s != nil && s.rx.phase != rxSkip {
 				r.askResync(s, wire.ModeFull, frame.UnknownKey)
 			} else {
-				p.doubt()
+				r.doubt(p)
 			}
 			return
 		}
@@ -250,15 +258,8 @@ func (r *Replica) disown(now time.Time, d *dest) {
 	b := d.newest.batch
 	for _, rt := range slices.Clone(d.routes) {
 		rt.peer.noteUnknown(b.kid)
-		rt.peer.doubt() // it may never hear of it
-		if s := rt.peer.session; s != nil {
-			if len(s.rx.nacks) == wire.MaxEntries {
-				r.sendAck(s)
-				s.rx.remember(rt.peer.hash) // a KEEPALIVE may come between this ACK and the next
-			}
-			s.rx.nack(wire.Nack{Origin: d.ref.Origin, Key: d.ref.Key, Code: frame.UnknownKey})
-			s.rx.ackAt = now
-		}
+		r.doubt(rt.peer) // it may never hear of it
+		r.nackHeld(now, rt.peer, d.ref, frame.UnknownKey)
 		r.dropRoute(now, rt.peer, d.ref)
 	}
 	b.ok = false

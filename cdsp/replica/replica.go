@@ -32,6 +32,11 @@ type Replica struct {
 	floor         uint64               // rib_seq of the newest change whose key is forgotten: a delta cannot start before
 	sweepAt       time.Time
 
+	unkept   map[string]bool // gateways of which something has to be written down,
+	keptLast string          // and the one whose turn was last
+	restored int             // entries that were taken at the start
+	released bool            // and are passed on now like others
+
 	changed bool
 	effects []Effect
 }
@@ -43,7 +48,7 @@ func New(cfg Config, now time.Time) *Replica {
 		cfg: cfg, start: now, sweepAt: now.Add(sweepEvery),
 		rows: map[string]Neighbour{}, peers: map[string]*peer{}, sessions: map[uint64]*session{},
 		dests: map[Ref]*dest{}, origins: map[string]int{}, batches: map[wire.ID16]*batch{}, own: map[wire.ID16]*ownItem{},
-		equivocal: map[string]time.Time{},
+		equivocal: map[string]time.Time{}, unkept: map[string]bool{},
 	}
 }
 
@@ -85,6 +90,14 @@ func (r *Replica) Step(now time.Time, ev Event) error {
 			r.closeAll(now, p, e.Code, e.Reason)
 			r.purge(now, p)
 			r.changed = true
+		}
+	case Restored:
+		r.restore(now, e.Kept)
+	case KeepFailed:
+		if p := r.peers[e.Gateway]; p != nil {
+			r.keepAnew(p)
+		} else {
+			r.forgetKept(e.Gateway)
 		}
 	case Shutdown:
 		r.eachSession(r.leave)
@@ -185,6 +198,7 @@ func (r *Replica) applyRow(now time.Time, p *peer) {
 		r.closeAll(now, p, frame.TrustDenied, "no policy for this gateway")
 		r.purge(now, p)
 		delete(r.peers, p.gateway)
+		r.forgetKept(p.gateway)
 		return
 	case row.equal(p.row):
 		return
@@ -195,7 +209,7 @@ func (r *Replica) applyRow(now time.Time, p *peer) {
 		h.closed = true // what is told from now on is another export than the one that its epoch names
 	}
 	if old.ImportTransit != row.ImportTransit {
-		p.doubt()
+		r.doubt(p)
 	}
 	if old.Role != row.Role {
 		r.closeAll(now, p, frame.Policy, "role changed")

@@ -38,6 +38,10 @@ type sender struct {
 	progress time.Time
 	full     bool // the neighbour's entry limit was reached, and said so
 
+	lineAt   time.Time // its place in the line for a full synchronisation; zero: it does not wait
+	servedAt time.Time // when this one began
+	freed    bool      // it takes no place any more: all of it is sent but SYNC_END, or its time is over
+
 	resyncAt   time.Time    // a RESYNC waits until then,
 	resyncFrom *wire.Cookie // for a delta from there
 	lastResync time.Time
@@ -88,14 +92,22 @@ func (tx *sender) next(stall time.Duration, room bool) (t time.Time) {
 }
 
 // startSync begins a digest stream: with what changed since the neighbour's cookie, where it holds of us what we know it to hold,
-// else with the whole table.
+// else with the whole table, which may have to wait its turn.
 func (r *Replica) startSync(now time.Time, s *session, cookie *wire.Cookie) {
 	r.noteAcked(s)
+	base, delta := r.baseFor(now, s.peer, cookie)
+	if !delta && !r.mayServe(s) {
+		r.lineUp(now, s)
+		return
+	}
+	r.beginSync(now, s, base, delta)
+}
+
+func (r *Replica) beginSync(now time.Time, s *session, base uint64, delta bool) {
 	sess := s.tx.sess
 	if s.tx.phase != txIdle {
 		sess = r.nonce()
 	}
-	base, delta := r.baseFor(now, s.peer, cookie)
 	if !delta {
 		s.peer.history = newHistory(sess)
 	}
@@ -103,6 +115,7 @@ func (r *Replica) startSync(now time.Time, s *session, cookie *wire.Cookie) {
 	s.tx = newSender(sess)
 	s.tx.history = s.peer.history
 	s.tx.phase, s.tx.delta, s.tx.announced, s.tx.lastResync = txSync, delta, announced, now
+	s.tx.servedAt = now
 	s.tx.credit = max(1, s.hello.Limits.MaxInflight)
 	s.tx.progress = now
 	m := &wire.SyncBegin{Sess: sess, Mode: wire.ModeFull, Epoch: s.tx.epoch}
@@ -170,15 +183,18 @@ func latest(a, b time.Time) time.Time {
 }
 
 func (r *Replica) flushAll(now time.Time) {
-	r.eachSession(func(s *session) {
-		if s.state != Established {
-			return
-		}
-		if at := s.tx.resyncAt; !at.IsZero() && !now.Before(at) {
-			r.startSync(now, s, s.tx.resyncFrom)
-		}
-		r.flush(now, s)
-	})
+	r.release(now)
+	for more := true; more; more = r.serveNext(now) { // each time one waits less
+		r.eachSession(func(s *session) {
+			if s.state != Established {
+				return
+			}
+			if at := s.tx.resyncAt; !at.IsZero() && !now.Before(at) {
+				r.startSync(now, s, s.tx.resyncFrom)
+			}
+			r.flush(now, s)
+		})
+	}
 }
 
 // flush sends what is due as far as the window allows.
@@ -200,6 +216,7 @@ func (r *Replica) flush(now time.Time, s *session) {
 	if dels {
 		tx.withdrawAt = time.Time{}
 	}
+	tx.freed = tx.freed || sync && len(tx.dirty) == 0 && r.window(s)
 	if sync && r.mayEnd(now, s) {
 		r.sendSyncEnd(now, s)
 	}

@@ -46,7 +46,7 @@ func (r *Replica) sweepPeers() {
 		return
 	}
 	r.eachPeer(func(p *peer) {
-		if p.session == nil && p.open == 0 && len(p.in) == 0 && len(p.flips) == 0 && p.heldUntil.IsZero() && len(p.breaches) == 0 {
+		if p.session == nil && p.open == 0 && len(p.in)+len(p.parked) == 0 && len(p.flips) == 0 && p.heldUntil.IsZero() && len(p.breaches) == 0 {
 			delete(r.peers, p.gateway)
 		}
 	})
@@ -59,9 +59,12 @@ type peer struct {
 	session *session // UP or DRAIN; nil without
 	open    int      // sessions in OPEN
 
-	in         map[Ref]*route // Adj-RIB-In
+	in         map[Ref]*route  // Adj-RIB-In
+	parked     map[Ref]*parked // of what was restored: what cannot be judged yet,
+	refuseAt   time.Time       // and is refused then; zero: it waits for its neighbour
+	kept       unkept
 	bytes      int
-	hash       wire.ID16            // table hash of in, of what is stale too
+	hash       wire.ID16            // table hash of in, of what is stale or parked too
 	staleUntil time.Time            // zero: nothing is kept for a lost neighbour
 	cookie     wire.Cookie          // what in surely has all of; without an epoch nothing is sure
 	unknown    map[frame.KeyID]bool // keys for which entries were refused since the last full synchronisation
@@ -127,8 +130,7 @@ func (r *Replica) connected(now time.Time, e Connected) {
 		return
 	}
 	if p == nil {
-		p = &peer{gateway: e.Gateway, row: row, in: map[Ref]*route{}}
-		r.peers[e.Gateway] = p
+		p = r.newPeer(e.Gateway, row)
 	}
 	if now.Before(p.heldUntil) {
 		r.emit(Close{Conn: e.Conn, Code: p.heldCode, Reason: p.held})
@@ -334,6 +336,7 @@ func (r *Replica) onKeepalive(now time.Time, s *session, m *wire.Keepalive) {
 	}
 	s.rx.applied = m.RIBSeq // the hash is there only when we acknowledged all: later changes did not concern us
 	s.peer.cookie.RIBSeq = m.RIBSeq
+	r.keep(s.peer)
 	if !s.rx.knew(*m.TableHash, s.peer.hash) {
 		r.tablesDiffer(now, s)
 	}
@@ -345,7 +348,7 @@ func (r *Replica) tablesDiffer(now time.Time, s *session) {
 	if s.state != Established {
 		return // it is leaving
 	}
-	p.doubt()
+	r.doubt(p)
 	for len(p.resyncs) > 0 && now.Sub(p.resyncs[0]) > time.Hour {
 		p.resyncs = p.resyncs[1:]
 	}
@@ -395,7 +398,7 @@ func (r *Replica) lose(now time.Time, s *session, reason string) {
 	if s.leaving != nil && s.leaving.Kind != wire.LeaveRestart {
 		r.purge(now, p)
 	}
-	if len(p.in) == 0 {
+	if len(p.in)+len(p.parked) == 0 {
 		r.become(now, s, Idle, reason)
 		return
 	}

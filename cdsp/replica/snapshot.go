@@ -13,6 +13,7 @@ type Snapshot struct {
 	Gateway    string
 	Domain     string
 	RIBSeq     uint64
+	Restored   int // entries that were taken at the start from what was kept before it
 	Neighbours []NeighbourStatus
 	Entries    []Entry // by origin and key; own ones too
 }
@@ -58,7 +59,7 @@ type Entry struct {
 
 // Snapshot copies the tables.
 func (r *Replica) Snapshot() *Snapshot {
-	sn := &Snapshot{Gateway: r.cfg.Gateway, Domain: r.cfg.Domain, RIBSeq: r.ribSeq}
+	sn := &Snapshot{Gateway: r.cfg.Gateway, Domain: r.cfg.Domain, RIBSeq: r.ribSeq, Restored: r.restored}
 	met := map[string]bool{}
 	r.eachPeer(func(p *peer) {
 		met[p.row.Domain] = true

@@ -27,7 +27,10 @@ type route struct {
 	hops     uint8
 	metric   uint32 // ms, its own round trip included
 	size     int
+	batch    *batch // that it came with
+	index    uint16
 	stale    bool // not confirmed since the neighbour was lost, or since its full synchronisation began
+	restored bool // from before this start, and not confirmed since: passed on with delay only
 	farStale bool // stale already where it comes from
 }
 
@@ -54,6 +57,7 @@ type stamp struct {
 	index uint16
 	up    bool
 	held  bool // back: quarantined
+	waits bool // restored, and not passed on yet
 	stale bool
 }
 
@@ -90,10 +94,11 @@ func (r *Replica) forget(d *dest) {
 // dropRoute takes one neighbour's announcement out.
 func (r *Replica) dropRoute(now time.Time, p *peer, ref Ref) {
 	rt := p.in[ref]
-	if rt == nil {
+	if r.unpark(p, ref) || rt == nil {
 		return
 	}
 	delete(p.in, ref)
+	r.keepRef(p, ref)
 	p.bytes -= rt.size
 	p.hash.XOR(entryHash(ref, rt.version))
 	d := r.dests[ref]
@@ -123,7 +128,7 @@ func (r *Replica) recompute(now time.Time, d *dest) {
 	if d.best != nil {
 		d.last = d.best
 	}
-	is := d.stampNow()
+	is := r.stampOf(d)
 	was := d.shown
 	if is == was {
 		return
@@ -157,14 +162,14 @@ func (r *Replica) confirm(now time.Time, d *dest) {
 	})
 }
 
-func (d *dest) stampNow() stamp {
+func (r *Replica) stampOf(d *dest) stamp {
 	st := stamp{best: d.best, up: d.usable(), held: d.quarantined}
 	if d.newest != nil {
 		st.batch, st.index = d.newest.batch.hash, d.newest.index
 	}
 	if d.best != nil {
 		st.path, st.hops = joinPath(d.best.path), d.best.hops
-		st.stale = d.best.stale || d.best.farStale
+		st.stale, st.waits = d.best.stale || d.best.farStale, d.best.restored && !r.released
 	}
 	return st
 }
@@ -247,7 +252,7 @@ func (r *Replica) markStale(now time.Time, p *peer) {
 // clearStale takes the marks off: the neighbour vouches for what it told before.
 func (r *Replica) clearStale(now time.Time, p *peer) {
 	for _, ref := range sortedRefs(p.in) {
-		p.in[ref].stale = false
+		p.in[ref].stale, p.in[ref].restored = false, false
 		r.recompute(now, r.dests[ref])
 	}
 	p.staleUntil = time.Time{}
@@ -270,9 +275,10 @@ func (r *Replica) purge(now time.Time, p *peer) {
 	for _, ref := range sortedRefs(p.in) {
 		r.dropRoute(now, p, ref)
 	}
+	r.unparkAll(p)
 	p.staleUntil = time.Time{}
 	p.unknown = nil
-	p.doubt()
+	r.doubt(p)
 }
 
 // sweep looks for versions that expired and for memories that served their time.

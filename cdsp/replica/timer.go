@@ -43,8 +43,14 @@ func (r *Replica) tickSession(now time.Time, s *session) {
 	}
 }
 
-// tickPeer ends the time of a lost neighbour's entries.
+// tickPeer ends the time of a lost neighbour's entries, and of those that wait for their keys.
 func (r *Replica) tickPeer(now time.Time, p *peer) {
+	if !p.refuseAt.IsZero() && !now.Before(p.refuseAt) {
+		if s := p.session; s != nil && s.rx.phase == rxLive {
+			r.refuseUnknown(now, p)
+		}
+		p.refuseAt = time.Time{} // else the next synchronisation sets it again
+	}
 	if p.session == nil && !p.staleUntil.IsZero() && !now.Before(p.staleUntil) {
 		r.emit(Transition{Gateway: p.gateway, From: Stale, To: Idle, Reason: "did not come back in time"})
 		r.purge(now, p)
@@ -72,7 +78,9 @@ func (r *Replica) Next() time.Time {
 			earlier(s.tx.next(r.cfg.Timers.Stall, r.window(s)))
 		}
 	}
+	earlier(r.nextPlace())
 	for _, p := range r.peers {
+		earlier(p.refuseAt)
 		if p.session == nil {
 			earlier(p.staleUntil)
 		}

@@ -3,8 +3,10 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/table"
 )
 
 // lockName is our own lock. It is taken before anything in the folder is touched: Badger's own comes too late to protect the
@@ -44,7 +47,8 @@ var ErrKey = errors.New("wrong encryption key")
 type Option func(*settings)
 
 type settings struct {
-	key []byte // of the encryption at rest; empty: none
+	key  []byte // of the encryption at rest; empty: none
+	lazy bool   // a write is durable some time after it returned
 }
 
 // WithEncryptionKey has everything that is written to the disk encrypted with AES under a key of 16, 24 or 32 octets; an empty key is no
@@ -64,10 +68,10 @@ func settingsOf(opts []Option) (settings, error) {
 	return s, fmt.Errorf("encryption key of %d octets: it must have 16, 24 or 32", len(s.key))
 }
 
-// profile is `dir` of the PROTOCOL documents: durable, all values in the tree, checksums verified when a table is read.
+// profile is `dir` of the PROTOCOL documents, and `rib` where writes need not be durable at once: all values in the tree, checksums verified when a table is read.
 func profile(dir string, magic uint16, s settings, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
-		WithSyncWrites(true).
+		WithSyncWrites(!s.lazy).
 		WithValueThreshold(1 << 20).
 		WithMemTableSize(16 << 20).
 		WithNumMemtables(3).
@@ -132,7 +136,7 @@ func takeLock(path string) (*os.File, error) {
 }
 
 func openUnderLock(dir string, magic uint16, s settings, log *slog.Logger) (*badger.DB, error) {
-	if err := checkWhole(dir); err != nil {
+	if err := errors.Join(checkWhole(dir), checkTables(dir, magic)); err != nil {
 		return nil, err
 	}
 	var db *badger.DB
@@ -182,6 +186,54 @@ func checkWhole(dir string) error {
 	}
 	return fmt.Errorf("it has tables and no %s; nothing was changed; restore the folder from a backup or move it away to begin anew",
 		strings.Join(missing, " and no "))
+}
+
+// checkTables refuses tables whose lengths do not add up: Badger panics over them, in a goroutine of its own, where it returns an error over any other
+// damage. A table ends with its index, the index's length, a checksum and the checksum's length. Only those count that the manifest names: a killed process
+// leaves others unfinished. Where the manifest or a table cannot be read at all, Badger says so.
+func checkTables(dir string, magic uint16) error {
+	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	manifest, _, err := badger.ReplayManifestFile(f, magic, badger.DefaultOptions(dir))
+	if err != nil {
+		return nil
+	}
+	for id := range manifest.Tables {
+		name := table.NewFilename(id, dir)
+		if err := checkTable(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("table %s cannot be read: %w; nothing was changed; restore the folder from a backup or move it away to begin anew", name, err)
+		}
+	}
+	return nil
+}
+
+func checkTable(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	left := info.Size()
+	for range 2 { // the checksum, then the index
+		var length [4]byte
+		if left -= int64(len(length)); left < 0 {
+			return io.ErrUnexpectedEOF
+		}
+		if _, err := f.ReadAt(length[:], left); err != nil {
+			return err
+		}
+		if left -= int64(binary.BigEndian.Uint32(length[:])); left < 0 {
+			return errors.New("its lengths do not add up")
+		}
+	}
+	return nil
 }
 
 // removeEmptyLogs removes write-ahead and value logs of no octets, which a killed process leaves and Badger refuses.

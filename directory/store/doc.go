@@ -11,6 +11,8 @@
 //     about a mebibyte, and commits at once when it is idle. When the queue is full, writers wait until their context ends.
 //   - All methods are safe for concurrent use, beside and after [Store.Close] too: then they return directory.ErrClosed.
 //
+// [OpenCache] is a second kind of database, of what can be made anew.
+//
 // [Store.Backup] writes one state of the open database to a file of our own format, checksummed as a whole; [Restore] makes a database
 // of it in an empty folder, whole or refused by [Open]. [WithEncryptionKey] encrypts the folder. Backups read with one transaction and an
 // iterator, not with Badger's stream: that takes 100 MB of heap for 2 MB of data, and several transactions when it uses several

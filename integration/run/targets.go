@@ -182,7 +182,7 @@ func ci() error {
 }
 
 // knownCases is how many rows of the table pass today; it only ever grows.
-const knownCases = "61"
+const knownCases = "63"
 
 func verdict(err error) string {
 	if err == nil {

@@ -56,6 +56,7 @@ type Status struct {
 	Agents   int        `json:"agents"`   // registered and offered
 	Attached int        `json:"attached"` // of these, here now
 	Peers    []PeerRow  `json:"peers"`
+	Restored int        `json:"restored"` // digests of peers that this start took from what was kept before it
 	Requests Requests   `json:"requests"`
 	Domains  []TrustRow `json:"domains"`           // whose word this gateway takes
 	Pending  []TrustRow `json:"pending,omitempty"` // introduced domains that wait for approval

@@ -25,7 +25,7 @@ func (a *app) Status() admin.Status {
 		UptimeS: int64(time.Since(a.started).Seconds()), Agents: a.registry.Len(), Attached: a.agents.Attached(), Peers: a.Peers(),
 		Audit: a.auditor.standing(), AMC: "here", Gateways: []string{}, Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
 	}
-	s.Embedder = a.embedderStatus()
+	s.Embedder, s.Restored = a.embedderStatus(), a.peers.Restored()
 	if spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey); err == nil {
 		s.Pin = identity.FingerprintText(spki)
 	}

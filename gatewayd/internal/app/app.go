@@ -60,6 +60,7 @@ type app struct {
 	statuses  *identity.Statuses
 	lists     newest
 	store     *store.Store
+	learned   learned
 	registry  *registry.Registry
 	loaded    string            // what that was loaded from
 	meanings  *embedding.Keeper // nil without an embeddings endpoint
@@ -137,6 +138,9 @@ func (a *app) open(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if a.home.bundle.Domain != a.cfg.Domain {
 		return fmt.Errorf("the configuration says domain %s, the state in %s is of %s", a.cfg.Domain, a.cfg.StateDir, a.home.bundle.Domain)
 	}
+	if err = a.openRIB(cleanup); err != nil {
+		return err
+	}
 	a.logRotation(a.home.events)
 	if a.recovery, err = readRecovery(a.store, a.cfg.StateDir, a.home.bundle); err != nil {
 		return err
@@ -195,7 +199,9 @@ func (a *app) wire(ctx context.Context) error {
 		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle, KeepIssuer: a.keepIssuer,
 		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted, Mesh: a.cfg.Cluster.On(), Holds: a.holds,
 		OnMoved: func(gateway string, m *wire.Moved) { a.agents.Moved(gateway, m.AIC, m.Version) }, Moves: a.moves,
+		Kept: a.learned.kept, Keep: a.learned.keep(),
 	})
+	a.learned.kept = nil
 	a.bundles = a.newFetcher()
 	a.relay = relay.New(relay.Config{
 		Gateway: string(h.gateway), Domain: a.cfg.Domain,

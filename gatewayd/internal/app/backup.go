@@ -18,6 +18,7 @@ import (
 	"agentgw/directory/aic"
 	"agentgw/directory/store"
 	"agentgw/gatewayd/internal/admin"
+	"agentgw/gatewayd/internal/rib"
 	"agentgw/internal/audit"
 	"agentgw/internal/daemon"
 	"agentgw/internal/frame"
@@ -128,7 +129,7 @@ type RestoreResult struct {
 }
 
 // Restore makes the directory database of a stopped gateway from a backup. What was there is moved aside. The gateway catches up
-// from its audit log when it starts.
+// from its audit log when it starts. What neighbours told is no part of a backup and is removed: they tell it again.
 func Restore(cfg *config.Gateway, o RestoreOptions, log *slog.Logger) (*RestoreResult, error) {
 	own, err := ownBundle(cfg)
 	if err != nil {
@@ -210,6 +211,9 @@ func (out *RestoreResult) restore(cfg *config.Gateway, file, stamp string, log *
 	}
 	if h, err = store.Restore(dir, f, log, store.WithEncryptionKey(key)); err != nil {
 		return fmt.Errorf("%w (the database that was there is in %s)", err, before)
+	}
+	if err := rib.Remove(filepath.Join(cfg.StateDir, dirRIB)); err != nil {
+		return fmt.Errorf("remove what neighbours told: %w; remove it by hand", err)
 	}
 	out.Restored, out.Created, out.AuditCount = true, h.Created, h.AuditCount
 	return nil

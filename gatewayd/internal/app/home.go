@@ -25,6 +25,7 @@ const (
 	fileGatewayChain = "gateway.pem"
 	fileBundle       = "bundle.cbor"
 	dirDirectory     = "dir"
+	dirRIB           = "rib"
 )
 
 // home is a gateway's state as it is loaded at the start.

@@ -44,10 +44,13 @@ func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 	for i := range boot {
 		boot[i] = byte(rand.Uint32())
 	}
+	kept := p.cfg.Kept
+	p.cfg.Kept = nil // it is as much as the tables
 	return cdsp.New(cdsp.Config{
 		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, OEpoch: epoch, Signer: p.cfg.Signer,
 		Keys: p.digestKeys(), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
-		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Install: p.refresh, OnMoved: p.cfg.OnMoved, Moves: p.cfg.Moves, Log: p.log,
+		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Install: p.refresh,
+		OnMoved: p.cfg.OnMoved, Moves: p.cfg.Moves, Kept: kept, Keep: p.cfg.Keep, Log: p.log,
 	})
 }
 
@@ -418,6 +421,14 @@ func (p *Peering) Status() []PeerStatus {
 		out = append(out, st)
 	}
 	return out
+}
+
+// Restored is how many digests were taken at the start from what was kept before it.
+func (p *Peering) Restored() int {
+	if s := p.routes.Load().snapshot; s != nil {
+		return s.Restored
+	}
+	return 0
 }
 
 // Digests is the table, own entries included.

@@ -88,6 +88,9 @@ type Config struct {
 	Find func(ctx context.Context, domain string) ([]string, error)
 	// Answer is the relay: it answers one request of a neighbour.
 	Answer func(ctx context.Context, n relay.Neighbour, r *semreq.Request) *semreq.Response
+	// Kept is what neighbours told before this start, and Keep writes down what they tell, see [cdsp.Config]. Keep may be nil: it is forgotten.
+	Kept []replica.Kept
+	Keep func(replica.Learned) error
 	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
 	Audit func(ctx context.Context, kind string, data any) error
 	Log   *slog.Logger
