@@ -1,6 +1,7 @@
 package cdsp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -48,6 +49,10 @@ type Config struct {
 	// Install takes each new snapshot into use, before a neighbour is told of anything in it: who hears of a digest from us may
 	// ask us for it at once. It is called by Run's goroutine, and must not wait for the node.
 	Install func(*Snapshot)
+	// Observe hears of what a person who watches may want to see: [replica.Transition], [replica.Alarm] and, while Watched says so,
+	// [replica.Noted]. It is called by Run's goroutine and may not block. Both may be nil.
+	Observe func(replica.Effect)
+	Watched func() bool
 	Log     *slog.Logger
 }
 
@@ -96,7 +101,7 @@ func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, log: cfg.Log, inbox: make(chan func(), maxInbox), done: make(chan struct{}),
 		sessions: map[uint64]*Session{}, changed: make(chan struct{})}
 	n.machine = replica.New(replica.Config{Gateway: cfg.Gateway, Domain: cfg.Domain, BootID: cfg.BootID,
-		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Trust: cfg.Trust, Random: random, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
+		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Trust: cfg.Trust, Watched: cfg.Watched, Random: random, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
 	n.snapshot.Store(n.machine.Snapshot())
 	return n
 }
@@ -234,18 +239,8 @@ func (n *Node) BundleAccepted() {
 }
 
 func (n *Node) ask(ctx context.Context, ev replica.Event) error {
-	answer := make(chan error, 1)
-	if err := n.post(ctx, func() { answer <- n.machine.Step(time.Now(), ev) }); err != nil {
-		return err
-	}
-	select {
-	case err := <-answer:
-		return err
-	case <-n.done:
-		return errStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	refused, err := ask(ctx, n, func() error { return n.machine.Step(time.Now(), ev) })
+	return cmp.Or(err, refused)
 }
 
 var errStopped = frame.Errorf(frame.Shutdown, "digest synchronisation has stopped")
@@ -279,6 +274,7 @@ func (n *Node) carryOut() {
 	ready := n.machine.Ready()
 	n.dirty = n.dirty || slices.ContainsFunc(ready, func(e replica.Effect) bool { _, is := e.(replica.Changed); return is })
 	for _, e := range ready {
+		n.observe(e)
 		switch e := e.(type) {
 		case replica.Send:
 			n.send(e)
@@ -316,12 +312,15 @@ func (n *Node) leaveAll() {
 	}
 }
 
-// leave ends one session that its caller no longer wants.
-func (n *Node) leave(s *Session) {
+// leave ends one session that its caller no longer wants. why is told the neighbour, where it is not empty.
+func (n *Node) leave(s *Session, why string) {
 	if n.stopping {
 		return
 	}
-	n.step(replica.Leave{Conn: s.conn})
+	if why != "" {
+		s.farewell.Store(&why)
+	}
+	n.step(replica.Leave{Conn: s.conn, Msg: why})
 	n.carryOut()
 	n.release(s)
 	s.queue(nil)

@@ -13,7 +13,11 @@ import (
 func (r *Replica) acceptEntry(now time.Time, s *session, raw []byte) {
 	e, err := wire.ParseEntry(raw)
 	if err == nil && e.Op == wire.OpUnreach {
-		r.dropRoute(now, s.peer, Ref{Origin: e.Origin, Key: e.Key})
+		ref := Ref{Origin: e.Origin, Key: e.Key}
+		if s.peer.in[ref] != nil {
+			r.notedKey(Withdrawn, s.peer, ref, frame.OK)
+		}
+		r.dropRoute(now, s.peer, ref)
 		return
 	}
 	var in arrival
@@ -29,7 +33,14 @@ func (r *Replica) acceptEntry(now time.Time, s *session, raw []byte) {
 	}
 	if err != nil {
 		r.refuse(now, s, &in, err)
+		return
 	}
+	s.peer.accepted++
+	what := Accepted
+	if e.Op == wire.OpDel {
+		what = Withdrawn
+	}
+	r.notedKey(what, s.peer, in.ref, frame.OK)
 }
 
 // arrival is an entry with what it refers to.
@@ -205,7 +216,7 @@ func (r *Replica) install(now time.Time, p *peer, e wire.Entry, in *arrival) err
 		}
 		r.dropRoute(now, p, in.ref)
 	} else {
-		r.setRoute(p, d, e, in)
+		r.setRoute(now, p, d, e, in)
 	}
 	r.recompute(now, d)
 	return nil
@@ -244,9 +255,9 @@ func (r *Replica) quarantine(now time.Time, d *dest) {
 	d.quarantined = true
 }
 
-func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
+func (r *Replica) setRoute(now time.Time, p *peer, d *dest, e wire.Entry, in *arrival) {
 	s := p.session
-	rt := p.in[d.ref]
+	rt, since := p.in[d.ref], now
 	switch {
 	case rt == nil:
 		rt = &route{peer: p}
@@ -254,17 +265,21 @@ func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
 		d.routes = append(d.routes, rt)
 	default:
 		p.hash.XOR(entryHash(d.ref, rt.version))
+		if slices.Equal(rt.path, e.Path) {
+			since = rt.since
+		}
 	}
 	p.bytes += in.size - rt.size
 	*rt = route{peer: p, version: in.data.version, path: e.Path, hops: e.Attrs.HopsLeft, size: in.size,
-		metric: e.Attrs.MetricMS + uint32(min(s.rtt, time.Minute)/time.Millisecond), farStale: e.Attrs.Stale}
+		metric: e.Attrs.MetricMS + uint32(min(s.rtt, time.Minute)/time.Millisecond), farStale: e.Attrs.Stale, since: since}
 	p.hash.XOR(entryHash(d.ref, rt.version))
 }
 
 // refuse nacks one entry and treats it as withdrawn by this neighbour.
 func (r *Replica) refuse(now time.Time, s *session, in *arrival, err error) {
 	p := s.peer
-	p.nacked++
+	p.nacked.add(frame.CodeOf(err))
+	r.notedKey(Rejected, p, in.ref, frame.CodeOf(err))
 	s.rx.nack(wire.Nack{Origin: in.ref.Origin, Key: in.ref.Key, Code: frame.CodeOf(err)})
 	if in.ref.Origin != "" {
 		r.dropRoute(now, p, in.ref)

@@ -20,8 +20,10 @@ type Config struct {
 	// at most [wire.MaxTrust]; nil tells nothing.
 	Trust  func(domain string) []wire.TrustVersion
 	Random func() uint64 // nonces and jitter
-	Timers Timers        // zero fields take the default
-	Limits Limits
+	// Watched says whether somebody listens to [Noted] effects; none is made else. nil: nobody ever does.
+	Watched func() bool
+	Timers  Timers // zero fields take the default
+	Limits  Limits
 }
 
 // Timers of the protocol.

@@ -27,8 +27,9 @@ type route struct {
 	hops     uint8
 	metric   uint32 // ms, its own round trip included
 	size     int
-	stale    bool // not confirmed since the neighbour was lost, or since its full synchronisation began
-	farStale bool // stale already where it comes from
+	stale    bool      // not confirmed since the neighbour was lost, or since its full synchronisation began
+	farStale bool      // stale already where it comes from
+	since    time.Time // that it is announced over this path
 }
 
 // dest is everything known of one key: the newest version from anybody, and the routes to its origin.
@@ -130,6 +131,7 @@ func (r *Replica) recompute(now time.Time, d *dest) {
 	}
 	d.shown = is
 	r.changed = true
+	r.notedRoute(d, was, is)
 	confirmed := was.stale && !is.stale // the other way is not told on: it would only make noise
 	was.stale, is.stale = false, false
 	if is != was {
@@ -192,7 +194,7 @@ func (d *dest) usable() bool {
 func bestOf(routes []*route) *route {
 	var best *route
 	for _, rt := range routes {
-		if best == nil || rt.better(best) {
+		if rt.open() && (best == nil || rt.better(best)) {
 			best = rt
 		}
 	}
@@ -202,22 +204,31 @@ func bestOf(routes []*route) *route {
 // metricBucket keeps small differences of round trips from moving routes.
 const metricBucket = 50
 
-// better is the order of routes: not stale, what the neighbour is to us, shorter path, lower metric, smaller gateway. The
-// version that a neighbour sent has no part in it, else a lagging neighbour would lose traffic to a longer way.
+// better is the order of routes. The version that a neighbour sent has no part in it, else a lagging neighbour would lose traffic to a
+// longer way.
 func (a *route) better(b *route) bool {
+	first, _ := a.against(b)
+	return first
+}
+
+// against says which of two routes is the better one, and the first criterion that says so.
+func (a *route) against(b *route) (first bool, by Criterion) {
+	if ao, bo := a.open(), b.open(); ao != bo {
+		return ao, ByLame
+	}
 	if as, bs := a.stale || a.farStale, b.stale || b.farStale; as != bs {
-		return bs
+		return bs, ByStale
 	}
 	if ap, bp := localPref(a.peer.row.Role), localPref(b.peer.row.Role); ap != bp {
-		return ap > bp
+		return ap > bp, ByRole
 	}
 	if len(a.path) != len(b.path) {
-		return len(a.path) < len(b.path)
+		return len(a.path) < len(b.path), ByPath
 	}
 	if am, bm := a.metric/metricBucket, b.metric/metricBucket; am != bm {
-		return am < bm
+		return am < bm, ByMetric
 	}
-	return a.peer.gateway < b.peer.gateway
+	return a.peer.gateway < b.peer.gateway, ByGateway
 }
 
 // markStale marks everything of a neighbour as no longer confirmed.
