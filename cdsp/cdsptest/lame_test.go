@@ -104,6 +104,27 @@ func TestLameDuck(t *testing.T) {
 	})
 }
 
+// What a lame duck takes back, or tells again, may be lost with the connection: the next session makes up for it, without a fault being found.
+func TestLameDuckLosesConnection(t *testing.T) {
+	eachSeed(t, 10, func(t *testing.T, seed uint64) {
+		n := diamond(seed)
+		n.mustRest(t, 5*time.Second)
+		for _, lame := range []bool{true, false} {
+			n.Node("AG3").step(replica.SetLame{All: lame})
+			before := n.Sent[frame.Entries]
+			for step := 0; n.Sent[frame.Entries] == before && step < 3000; step++ {
+				n.Run(time.Millisecond)
+			}
+			n.Cut("AG3", "AG1")
+			n.Heal("AG3", "AG1")
+			n.mustRest(t, 40*time.Second)
+			if held := n.Node("AG1").Status("AG3").Received; lame != (held == 0) || n.Asked[frame.OK] != 0 {
+				t.Fatalf("lame %v: AG1 holds %d; asked: %v", lame, held, n.Asked)
+			}
+		}
+	})
+}
+
 // Towards one neighbour: neither end uses what the other tells, and those behind hear that the way is closed. The name may be the domain's or
 // the gateway's, and counts for sessions that begin later.
 func TestLameDuckTowardsOne(t *testing.T) {

@@ -41,9 +41,13 @@ func (r *Replica) setLame(now time.Time, e SetLame) {
 	})
 }
 
-// exportAnew tells a neighbour what it may be told now, and how we stand. Its history goes on: a delta compares with what may be told.
+// exportAnew tells a neighbour what it may be told now, and how we stand. No delta goes on with its history: what is told
+// now is no change of a key, so a cookie does not say whether it arrived.
 func (r *Replica) exportAnew(now time.Time, p *peer) {
 	r.changed = true
+	if p.history != nil {
+		p.history.closed = true
+	}
 	s := p.session
 	if s == nil || s.state != Established {
 		return

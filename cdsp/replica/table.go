@@ -102,6 +102,7 @@ func (r *Replica) dropRoute(now time.Time, p *peer, ref Ref) {
 	if len(d.routes) == 0 {
 		d.forgetAt = now.Add(r.cfg.Timers.HoldDown)
 	}
+	r.changed = true // of a way that was not used nothing else tells
 	r.recompute(now, d)
 }
 

@@ -48,7 +48,7 @@ type Config struct {
 type Member struct {
 	Gateway   string
 	Addresses []string // host:port of its QUIC socket
-	Lame      bool     // it is about to stop
+	Lame      bool     // it takes nothing new: it is drained, or about to stop
 	Self      bool
 }
 
@@ -210,7 +210,7 @@ func (l *List) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// SetLame tells the others that this gateway is about to stop, or that it is not. After an error they may not have heard it.
+// SetLame tells the others that this gateway takes nothing new, or that it does. After an error they may not have heard it.
 func (l *List) SetLame(lame bool) error {
 	if l.lame.Swap(lame) == lame {
 		return nil

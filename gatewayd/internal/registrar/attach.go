@@ -42,6 +42,7 @@ type attachment struct {
 	puts      *rate.Limiter            // each is a write of the directory, and a digest for every neighbour
 	before    *attachment              // of the same process, while it lingers; guarded by the registrar's mutex
 	declared  atomic.Pointer[declared] // by the last update on this connection; nil before
+	asking    atomic.Int32             // requests of it that run
 
 	mu     sync.Mutex // guards offers
 	offers map[[16]byte]*offer
@@ -120,6 +121,7 @@ func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.S
 		return
 	}
 	r.greet(a, held)
+	r.cfg.Observe(Attached, agent.AIC, c.RemoteAddr().String())
 	r.log.Info("agent attached", "aic", agent.AIC, "remote", c.RemoteAddr().String(), "endpoints", len(a.endpoints))
 	var writer sync.WaitGroup
 	defer writer.Wait()
@@ -148,6 +150,7 @@ func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.S
 		}
 	})
 	err = r.readControl(s, a)
+	r.cfg.Observe(Detached, agent.AIC, errText(err))
 	r.log.Info("agent detached", "aic", agent.AIC, "err", err)
 	select {
 	case <-drained:
@@ -215,6 +218,9 @@ func (r *Registrar) attach(c *endpoint.Conn, s *endpoint.Stream, agent Agent) (*
 
 // mayAttach holds an ATTACH against the directory, the clock and the grant that comes with it.
 func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, grant *arp.Grant, err error) {
+	if r.lame.Load() {
+		return e, nil, errLame
+	}
 	if m.AIC != agent.AIC {
 		return e, nil, frame.Errorf(frame.IdentityMismatch, "attaches as %s", m.AIC)
 	}
@@ -332,6 +338,8 @@ func (r *Registrar) request(ctx context.Context, s *endpoint.Stream, agent Agent
 	defer cancel()
 	stop := context.AfterFunc(s.Context(), cancel)
 	defer stop()
+	a.asking.Add(1)
+	defer a.asking.Add(-1) // when the answer is written
 	out := r.cfg.Answer(ctx, a.agent, &req)
 	if err := s.WriteMessage(writeTime, out); err != nil {
 		s.Reset(frame.CodeOf(err))
