@@ -146,7 +146,9 @@ func TestRoutesAndPeers(t *testing.T) {
 	if p.Since == nil || p.Entries == 0 || p.Accepted < uint64(p.Entries) || p.Stale != 0 || p.Ended != "" || p.Drained || p.Lame {
 		t.Errorf("%+v", p)
 	}
-	eventually(t, "hub has acknowledged", func() bool { return far.peerState("hub.example").LastAck != nil && far.peerState("hub.example").Sent > 0 })
+	eventually(t, "hub has acknowledged", func() bool {
+		return far.peerState("hub.example").LastAck != nil && far.peerState("hub.example").Sent > 0
+	})
 	show, err := home.app.Peer(admin.PeerRequest{Peer: string(hub.app.home.gateway)})
 	if err != nil || len(show) != 1 || show[0].Domain != "hub.example" {
 		t.Errorf("%+v %v", show, err)
@@ -173,7 +175,9 @@ func TestResetAndRefreshPeer(t *testing.T) {
 		t.Fatalf("%+v %v", ask, err)
 	}
 	eventually(t, "a whole synchronisation", func() bool {
-		return seen(func(e monitor.Event) bool { return e.Kind == monitor.SyncEnded && e.Text == "full" && e.Domain == "hub.example" && e.Count > 0 })
+		return seen(func(e monitor.Event) bool {
+			return e.Kind == monitor.SyncEnded && e.Text == "full" && e.Domain == "hub.example" && e.Count > 0
+		})
 	})
 	if p := home.peerState("hub.example"); p.State != "up" || !p.Since.Equal(before) || !home.finds(aic) {
 		t.Errorf("a refresh has cost the session: %+v", p)
@@ -189,8 +193,12 @@ func TestResetAndRefreshPeer(t *testing.T) {
 	if p := hub.peerState("home.example"); !strings.Contains(p.Ended, "reset by its operator") {
 		t.Errorf("hub was told %q", p.Ended)
 	}
-	if !seen(func(e monitor.Event) bool { return e.Kind == monitor.PeerDown && e.Domain == "hub.example" && e.Text != "" }) ||
-		!seen(func(e monitor.Event) bool { return e.Kind == monitor.PeerUp && e.Gateway == string(hub.app.home.gateway) }) {
+	if !seen(func(e monitor.Event) bool {
+		return e.Kind == monitor.PeerDown && e.Domain == "hub.example" && e.Text != ""
+	}) ||
+		!seen(func(e monitor.Event) bool {
+			return e.Kind == monitor.PeerUp && e.Gateway == string(hub.app.home.gateway)
+		}) {
 		t.Error("the end and the beginning are not told")
 	}
 	// The side that is dialled can only wait.
@@ -341,16 +349,24 @@ func TestMonitor(t *testing.T) {
 	}
 	gw := string(two.app.home.gateway)
 	for what, is := range map[string]func(monitor.Event) bool{
-		"up":       func(e monitor.Event) bool { return e.Kind == monitor.PeerUp && e.Gateway == gw && e.Domain == "two.example" },
-		"begun":    func(e monitor.Event) bool { return e.Kind == monitor.SyncBegun && e.Gateway == gw },
-		"accepted": func(e monitor.Event) bool { return e.Kind == monitor.DigestAccepted && e.Label == "medicine" && e.Of == "two.example" && e.Origin == gw },
-		"route":    func(e monitor.Event) bool { return e.Kind == monitor.RouteChanged && e.Label == "medicine" && e.From == "" && e.To == gw },
+		"up": func(e monitor.Event) bool {
+			return e.Kind == monitor.PeerUp && e.Gateway == gw && e.Domain == "two.example"
+		},
+		"begun": func(e monitor.Event) bool { return e.Kind == monitor.SyncBegun && e.Gateway == gw },
+		"accepted": func(e monitor.Event) bool {
+			return e.Kind == monitor.DigestAccepted && e.Label == "medicine" && e.Of == "two.example" && e.Origin == gw
+		},
+		"route": func(e monitor.Event) bool {
+			return e.Kind == monitor.RouteChanged && e.Label == "medicine" && e.From == "" && e.To == gw
+		},
 	} {
 		eventually(t, what, func() bool { return seen(is) })
 	}
 	two.app.agents.Drop(done.AIC, frame.Shutdown)
 	for _, kind := range []string{monitor.AgentEnrolled, monitor.AgentAttached, monitor.AgentDetached} {
-		eventually(t, kind, func() bool { return agents(func(e monitor.Event) bool { return e.Kind == kind && e.Agent == done.AIC }) })
+		eventually(t, kind, func() bool {
+			return agents(func(e monitor.Event) bool { return e.Kind == kind && e.Agent == done.AIC })
+		})
 	}
 	if agents(func(e monitor.Event) bool { return strings.HasPrefix(e.Kind, "peer") }) {
 		t.Error("what was not asked for is told")
@@ -359,7 +375,9 @@ func TestMonitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "withdrawn", func() bool {
-		return seen(func(e monitor.Event) bool { return e.Kind == monitor.DigestWithdrawn && e.Label == "medicine" || e.Kind == monitor.RouteChanged && e.To == "" })
+		return seen(func(e monitor.Event) bool {
+			return e.Kind == monitor.DigestWithdrawn && e.Label == "medicine" || e.Kind == monitor.RouteChanged && e.To == ""
+		})
 	})
 	call := func(kinds ...string) error {
 		return control.NewClient(one.cfg.Control).Stream(t.Context(), "/v1/monitor", admin.MonitorRequest{Kinds: kinds}, func(json.RawMessage) error { return nil })
