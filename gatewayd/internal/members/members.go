@@ -68,6 +68,9 @@ type List struct {
 
 	Conflicts atomic.Uint64 // times that two processes had one name
 
+	known sync.Mutex                 // guards nodes; it is taken under the library's lock, and nothing else is taken under it
+	nodes map[string]memberlist.Node // by name, as the hooks were told: the library changes its own without a lock for readers
+
 	mu      sync.Mutex // guards the rest
 	alive   []Member
 	changed chan struct{}
@@ -91,7 +94,7 @@ func Open(cfg Config) (*List, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &List{cfg: cfg, log: cfg.Log, keys: keys, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	l := &List{cfg: cfg, log: cfg.Log, keys: keys, wake: make(chan struct{}, 1), nodes: map[string]memberlist.Node{}, changed: make(chan struct{})}
 	c, err := l.profile()
 	if err != nil {
 		return nil, err
@@ -251,7 +254,7 @@ func (l *List) follow(ctx context.Context) {
 
 func (l *List) refresh() {
 	var alive []Member
-	for _, n := range l.ml.Members() {
+	for _, n := range l.present() {
 		m, err := parseMeta(n.Meta)
 		if err != nil { // it was refused then
 			continue
