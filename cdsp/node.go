@@ -1,6 +1,7 @@
 package cdsp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -58,7 +59,11 @@ type Config struct {
 	// later. Run calls it for what is left before it returns. nil keeps nothing.
 	Kept []replica.Kept
 	Keep func(replica.Learned) error
-	Log  *slog.Logger
+	// Observe hears of what a person who watches may want to see: [replica.Transition], [replica.Alarm] and, while Watched says so,
+	// [replica.Noted]. It is called by Run's goroutine and may not block. Both may be nil.
+	Observe func(replica.Effect)
+	Watched func() bool
+	Log     *slog.Logger
 }
 
 // Names that callers of this package need from the machine.
@@ -107,7 +112,8 @@ func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, log: cfg.Log, inbox: make(chan func(), maxInbox), done: make(chan struct{}),
 		sessions: map[uint64]*Session{}, changed: make(chan struct{})}
 	n.machine = replica.New(replica.Config{Gateway: cfg.Gateway, Domain: cfg.Domain, BootID: cfg.BootID,
-		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Trust: cfg.Trust, Random: random, Keep: cfg.Keep != nil, Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
+		OEpoch: cfg.OEpoch, Signer: cfg.Signer, Keys: cfg.Keys, Trust: cfg.Trust, Watched: cfg.Watched, Random: random, Keep: cfg.Keep != nil,
+		Timers: cfg.Timers, Limits: cfg.Limits}, time.Now())
 	n.snapshot.Store(n.machine.Snapshot())
 	return n
 }
@@ -264,18 +270,8 @@ func (n *Node) ask(ctx context.Context, ev replica.Event) error {
 
 // askFor has the owner run f.
 func (n *Node) askFor(ctx context.Context, f func() error) error {
-	answer := make(chan error, 1)
-	if err := n.post(ctx, func() { answer <- f() }); err != nil {
-		return err
-	}
-	select {
-	case err := <-answer:
-		return err
-	case <-n.done:
-		return errStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	refused, err := ask(ctx, n, f)
+	return cmp.Or(err, refused)
 }
 
 var errStopped = frame.Errorf(frame.Shutdown, "digest synchronisation has stopped")
@@ -309,6 +305,7 @@ func (n *Node) carryOut() {
 	ready := n.machine.Ready()
 	n.dirty = n.dirty || slices.ContainsFunc(ready, func(e replica.Effect) bool { _, is := e.(replica.Changed); return is })
 	for _, e := range ready {
+		n.observe(e)
 		switch e := e.(type) {
 		case replica.Send:
 			n.send(e)
@@ -346,12 +343,15 @@ func (n *Node) leaveAll() {
 	}
 }
 
-// leave ends one session that its caller no longer wants.
-func (n *Node) leave(s *Session) {
+// leave ends one session that its caller no longer wants. why is told the neighbour, where it is not empty.
+func (n *Node) leave(s *Session, why string) {
 	if n.stopping {
 		return
 	}
-	n.step(replica.Leave{Conn: s.conn})
+	if why != "" {
+		s.farewell.Store(&why)
+	}
+	n.step(replica.Leave{Conn: s.conn, Msg: why})
 	n.carryOut()
 	n.release(s)
 	s.queue(nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentgw/cdsp/replica"
@@ -65,6 +66,8 @@ type Session struct {
 	ending  chan struct{} // closed once err is set
 	endOnce sync.Once
 	err     error
+	// farewell is why the session is left; nil: for the stop of this gateway.
+	farewell atomic.Pointer[string]
 
 	current Stream // digest stream that the last processed frame came from; the owner's
 }
@@ -157,7 +160,7 @@ func (s *Session) waitForEnd(caller context.Context) {
 	select {
 	case <-s.ending:
 	case <-caller.Done():
-		s.node.post(context.Background(), func() { s.node.leave(s) })
+		s.node.post(context.Background(), func() { s.node.leave(s, "") })
 		timer := time.NewTimer(controlTimeout)
 		defer timer.Stop()
 		select {
@@ -180,6 +183,10 @@ func (s *Session) linger() {
 
 // closeReason is what the neighbour may read of err: the machine's own short words, and nothing of other errors.
 func closeReason(err error) string {
+	var own left
+	if errors.As(err, &own) {
+		return own.why
+	}
 	var coded *frame.Error
 	if errors.As(err, &coded) && len(coded.Detail) <= 128 && coded.Unwrap() == nil {
 		return coded.Detail
@@ -307,7 +314,7 @@ func (s *Session) writeControl(ctx context.Context, control Stream) {
 		select {
 		case m := <-s.control:
 			if m == nil {
-				s.end(errStopped)
+				s.end(s.parting())
 				return
 			}
 			if err := control.WriteMessage(controlTimeout, m); err != nil {

@@ -56,7 +56,7 @@ func membersCmd(o *options) *cobra.Command {
 						session = "not connected"
 					}
 					if m.Lame {
-						session += ", about to stop"
+						session += ", takes nothing new (drained, or about to stop)"
 					}
 					fmt.Fprintf(t, "%s\t%s\t%s\t%d\n", m.Gateway, strings.Join(m.Addresses, " "), session, m.Entries)
 				}

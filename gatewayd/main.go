@@ -29,7 +29,7 @@ type options struct{ *daemon.CLI }
 func run() int {
 	cli, root := daemon.NewCLI("gatewayd", "Agent Gateway for the Internet of Agents")
 	o := &options{cli}
-	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), siblingCmd(o), bundleCmd(o), agentsCmd(o), importAgentsCmd(o), keysCmd(o), caCmd(o), auditCmd(o), backupCmd(o), restoreCmd(o), digestsCmd(o), clusterCmd(o), membersCmd(o), dnsCmd(o), resolveCmd(o), statusCmd(o))
+	root.AddCommand(initCmd(o), joinCmd(o), runCmd(o), tokenCmd(o), peerCmd(o), peersCmd(o), routesCmd(o), drainCmd(o), monitorCmd(o), siblingCmd(o), bundleCmd(o), agentsCmd(o), importAgentsCmd(o), keysCmd(o), caCmd(o), auditCmd(o), backupCmd(o), restoreCmd(o), digestsCmd(o), clusterCmd(o), membersCmd(o), dnsCmd(o), resolveCmd(o), statusCmd(o))
 	return daemon.Execute(root, &cli.Output)
 }
 
@@ -315,6 +315,9 @@ func printStatus(w io.Writer, s admin.Status) {
 	}
 	for _, r := range s.Siblings {
 		fmt.Fprintf(w, "sibling   %s at %s, %s\n", r.Issuer, r.Address, r.State)
+	}
+	if s.Drained != nil {
+		fmt.Fprintf(w, "drained   since %s: it takes nothing new; `gatewayd drain --undo` ends that\n", s.Drained.Format(time.RFC3339))
 	}
 	if s.Waiting > 0 {
 		fmt.Fprintf(w, "waiting   %d registrations: gatewayd agents pending\n", s.Waiting)

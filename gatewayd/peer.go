@@ -22,11 +22,15 @@ import (
 )
 
 func peerCmd(o *options) *cobra.Command {
-	ls := &cobra.Command{
-		Use: "list", Short: "neighbours and how they stand", Args: daemon.Args(cobra.NoArgs),
-		RunE: show(o, "/v1/peers", printPeers),
-	}
-	return daemon.Group("peer", "peer domains", addCmd(o), ls, removeCmd(o), approveCmd(o), explainCmd(o))
+	return daemon.Group("peer", "peer domains", addCmd(o), listPeersCmd(o, "list"), removeCmd(o), approveCmd(o), explainCmd(o),
+		resetPeerCmd(o), refreshPeerCmd(o), drainPeerCmd(o))
+}
+
+// peersCmd is what may be done to neighbours that are there, under the name that other routing daemons have for it; alone it lists them.
+func peersCmd(o *options) *cobra.Command {
+	cmd := listPeersCmd(o, "peers")
+	cmd.AddCommand(resetPeerCmd(o), refreshPeerCmd(o), drainPeerCmd(o))
+	return cmd
 }
 
 func addCmd(o *options) *cobra.Command {
@@ -241,16 +245,27 @@ func (o *options) reload(cmd *cobra.Command, cfg *config.Gateway) (running bool,
 }
 
 func printPeers(w io.Writer, rows []admin.PeerRow) {
-	t := table(w, "PEER", "ROLE", "STATE", "ACKED", "ENTRIES", "RTT", "CLOCK", "LAST ERROR")
+	t := table(w, "PEER", "ROLE", "STATE", "SINCE", "ACKED", "RECEIVED", "STALE", "REFUSED", "SENT", "RTT", "CLOCK", "LAST ERROR OR END")
 	for _, p := range rows {
-		rtt, clock := "-", "-"
+		rtt, clock, since, last := "-", "-", "-", p.Error
+		if p.Since != nil {
+			since = time.Since(*p.Since).Round(time.Second).String()
+		}
+		if last == "" {
+			last = p.Ended
+		}
+		refused := uint64(0)
+		for _, n := range p.Rejected {
+			refused += n
+		}
 		if p.Gateway != "" {
 			clock = fmt.Sprintf("%+d s", p.ClockS)
 		}
 		if p.State == "up" {
 			rtt = fmt.Sprintf("%d ms", p.RTTMS)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%d\t%s\t%s\t%s\n", p.Domain, p.Role, p.State, p.Acked, p.Entries, rtt, clock, p.Error)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%v\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n",
+			p.Domain, p.Role, peerState(p), since, p.Acked, p.Entries, p.Stale, refused, p.Sent, rtt, clock, last)
 	}
 	t.Flush()
 }

@@ -13,7 +13,11 @@ import (
 func (r *Replica) acceptEntry(now time.Time, s *session, raw []byte) {
 	e, err := wire.ParseEntry(raw)
 	if err == nil && e.Op == wire.OpUnreach {
-		r.dropRoute(now, s.peer, Ref{Origin: e.Origin, Key: e.Key})
+		ref := Ref{Origin: e.Origin, Key: e.Key}
+		if s.peer.in[ref] != nil {
+			r.notedKey(Withdrawn, s.peer, ref, frame.OK)
+		}
+		r.dropRoute(now, s.peer, ref)
 		return
 	}
 	var in arrival
@@ -29,7 +33,14 @@ func (r *Replica) acceptEntry(now time.Time, s *session, raw []byte) {
 	}
 	if err != nil {
 		r.refuse(now, s, &in, err)
+		return
 	}
+	s.peer.accepted++
+	what := Accepted
+	if e.Op == wire.OpDel {
+		what = Withdrawn
+	}
+	r.notedKey(what, s.peer, in.ref, frame.OK)
 }
 
 // arrival is an entry with what it refers to.
@@ -214,7 +225,7 @@ func (r *Replica) install(now time.Time, p *peer, e wire.Entry, in *arrival) err
 		}
 		r.dropRoute(now, p, in.ref)
 	} else {
-		r.setRoute(p, d, e, in)
+		r.setRoute(now, p, d, e, in)
 	}
 	r.recompute(now, d)
 	return nil
@@ -253,7 +264,7 @@ func (r *Replica) quarantine(now time.Time, d *dest) {
 	d.quarantined = true
 }
 
-func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
+func (r *Replica) setRoute(now time.Time, p *peer, d *dest, e wire.Entry, in *arrival) {
 	r.unpark(p, d.ref)
 	r.keepRef(p, d.ref)
 	rtt := time.Duration(0)
@@ -264,7 +275,7 @@ func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
 	if newest := d.newest.batch; newest.hash == b.hash {
 		b = newest // the same octets need not be kept twice
 	}
-	rt := p.in[d.ref]
+	rt, since := p.in[d.ref], now
 	switch {
 	case rt == nil:
 		rt = &route{peer: p}
@@ -272,9 +283,12 @@ func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
 		d.routes = append(d.routes, rt)
 	default:
 		p.hash.XOR(entryHash(d.ref, rt.version))
+		if slices.Equal(rt.path, e.Path) {
+			since = rt.since
+		}
 	}
 	p.bytes += in.size - rt.size
-	*rt = route{peer: p, version: in.data.version, path: e.Path, hops: e.Attrs.HopsLeft, size: in.size, batch: b, index: in.data.index,
+	*rt = route{peer: p, version: in.data.version, path: e.Path, hops: e.Attrs.HopsLeft, size: in.size, batch: b, index: in.data.index, since: since,
 		metric: e.Attrs.MetricMS + uint32(min(rtt, time.Minute)/time.Millisecond), farStale: e.Attrs.Stale, stale: in.restored, restored: in.restored}
 	p.hash.XOR(entryHash(d.ref, rt.version))
 }
@@ -282,7 +296,8 @@ func (r *Replica) setRoute(p *peer, d *dest, e wire.Entry, in *arrival) {
 // refuse nacks one entry and treats it as withdrawn by this neighbour.
 func (r *Replica) refuse(now time.Time, s *session, in *arrival, err error) {
 	p := s.peer
-	p.nacked++
+	p.nacked.add(frame.CodeOf(err))
+	r.notedKey(Rejected, p, in.ref, frame.CodeOf(err))
 	s.rx.nack(wire.Nack{Origin: in.ref.Origin, Key: in.ref.Key, Code: frame.CodeOf(err)})
 	if in.ref.Origin != "" {
 		r.dropRoute(now, p, in.ref)

@@ -21,8 +21,10 @@ type Config struct {
 	Trust  func(domain string) []wire.TrustVersion
 	Random func() uint64 // nonces and jitter
 	Keep   bool          // the owner calls [Replica.TakeLearned]
-	Timers Timers        // zero fields take the default
-	Limits Limits
+	// Watched says whether somebody listens to [Noted] effects; none is made else. nil: nobody ever does.
+	Watched func() bool
+	Timers  Timers // zero fields take the default
+	Limits  Limits
 }
 
 // Timers of the protocol.

@@ -51,7 +51,10 @@ type SetOwn struct{ Groups []wire.Group }
 type KeysChanged struct{}
 
 // Leave: one session is about to be ended by us; its neighbour is told to keep our entries for a restart.
-type Leave struct{ Conn uint64 }
+type Leave struct {
+	Conn uint64
+	Msg  string // why, for the neighbour's operator; ≤ 64 octets, nothing internal
+}
 
 // Expel: one gateway is believed no more, such as after its certificate was revoked. Its connections end with the code, and what
 // it told is dropped at once.

@@ -23,7 +23,7 @@ func (a *announcement) same(b *announcement) bool {
 
 // export is what the neighbour of a session may be told about d, or nil. The rules are those of PROTOCOL.md, "Export".
 func (r *Replica) export(now time.Time, s *session, d *dest) *announcement {
-	if d == nil || d.newest == nil || d.quarantined || d.newest.expired(now) {
+	if d == nil || d.newest == nil || d.quarantined || d.newest.expired(now) || r.lameTowards(s.peer) {
 		return nil
 	}
 	p, b := s.peer, d.newest.batch.body

@@ -74,7 +74,7 @@ type parked struct {
 
 // newPeer makes a neighbour. Where what was written of an earlier one under this name is still to go, that goes first.
 func (r *Replica) newPeer(gateway string, row Neighbour) *peer {
-	p := &peer{gateway: gateway, row: row, in: map[Ref]*route{}, kept: unkept{anew: r.unkept[gateway]}}
+	p := &peer{gateway: gateway, row: row, in: map[Ref]*route{}, kept: unkept{anew: r.unkept[gateway]}, drained: r.lameTo[gateway] || r.lameTo[row.Domain]}
 	r.peers[gateway] = p
 	return p
 }
@@ -334,7 +334,7 @@ func (r *Replica) tryParked(now time.Time, p *peer) {
 // refuseParked tells the neighbour, if it is there, that an entry which it takes as held is not taken.
 func (r *Replica) refuseParked(now time.Time, p *peer, ref Ref, code frame.Code) {
 	r.doubt(p) // it may never hear of it
-	p.nacked++
+	p.nacked.add(code)
 	r.nackHeld(now, p, ref, code)
 }
 

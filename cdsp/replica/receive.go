@@ -96,6 +96,7 @@ func (r *Replica) onSyncBegin(now time.Time, s *session, m *wire.SyncBegin) {
 	}
 	r.dropCarried(s)
 	was := s.rx
+	r.noted(Noted{What: SyncBegun, Gateway: s.peer.gateway, Delta: delta})
 	s.rx = receiver{phase: rxSync, delta: delta, epoch: m.Epoch, sess: m.Sess, next: 1, applied: m.Base, carried: map[wire.ID16]*batch{}}
 	if delta {
 		s.rx.recent, s.rx.recentN = was.recent, was.recentN
@@ -196,6 +197,7 @@ func (r *Replica) onSyncEnd(now time.Time, s *session, m *wire.SyncEnd) {
 		return
 	}
 	s.rx.phase = rxLive
+	r.noted(Noted{What: SyncEnded, Gateway: s.peer.gateway, Delta: s.rx.delta, Count: len(s.peer.in)})
 	if !s.rx.delta {
 		r.sweepStale(now, s.peer)
 		s.peer.cookie.Epoch = s.rx.epoch

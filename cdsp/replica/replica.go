@@ -27,6 +27,8 @@ type Replica struct {
 	own           map[wire.ID16]*ownItem
 	oseq          uint64
 	reissueFailed bool                 // and the alarm was raised
+	lameAll       bool                 // towards every neighbour,
+	lameTo        map[string]bool      // towards these domains and gateways, see [SetLame]
 	equivocal     map[string]time.Time // when an alarm was last raised about an origin, of origins that have keys here
 	ribSeq        uint64               // counts changes of what we would export
 	floor         uint64               // rib_seq of the newest change whose key is forgotten: a delta cannot start before
@@ -83,8 +85,12 @@ func (r *Replica) Step(now time.Time, ev Event) error {
 		r.keysChanged(now)
 	case Leave:
 		if s := r.sessions[e.Conn]; s != nil {
-			r.leave(s)
+			r.leave(s, e.Msg)
 		}
+	case SetLame:
+		r.setLame(now, e)
+	case Refresh:
+		return r.refresh(e.Gateway)
 	case Expel:
 		if p := r.peers[e.Gateway]; p != nil {
 			r.closeAll(now, p, e.Code, e.Reason)
@@ -100,7 +106,7 @@ func (r *Replica) Step(now time.Time, ev Event) error {
 			r.forgetKept(e.Gateway)
 		}
 	case Shutdown:
-		r.eachSession(r.leave)
+		r.eachSession(func(s *session) { r.leave(s, "") })
 	}
 	r.flushAll(now)
 	return nil

@@ -428,14 +428,14 @@ func (r *Replica) onAck(now time.Time, s *session, m *wire.Ack) {
 		tx.bytes -= tx.inflight[0].size
 		tx.acked = max(tx.acked, tx.inflight[0].low)
 		tx.inflight = tx.inflight[1:]
-		tx.progress = now
+		tx.progress, s.peer.ackedAt = now, now
 	}
 	tx.credit = m.Credit
 	if len(m.Nacks) > 0 {
 		r.ribSeq++ // a cookie from before is of a table that may hold what is refused
 	}
 	for _, n := range m.Nacks {
-		s.peer.refused++
+		s.peer.refused.add(n.Code)
 		s.peer.lastRefusal = n.Code
 		ref := Ref{Origin: n.Origin, Key: n.Key}
 		if have := tx.out[ref]; have != nil && have.seq <= m.Seq {

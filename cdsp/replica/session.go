@@ -74,9 +74,15 @@ type peer struct {
 	badFrom      time.Time // start of the minute that bad counts
 	bad          int
 	badTotal     uint64
-	nacked       uint64 // entries that we refused
-	refused      uint64 // entries of ours that it refused
+	accepted     uint64 // entries that we took
+	nacked       counts // entries that we refused
+	refused      counts // entries of ours that it refused
 	lastRefusal  frame.Code
+	ackedAt      time.Time // it acknowledged something of ours last
+	ended        string    // why its last session ended; empty: none has
+	endedAt      time.Time
+	lame         bool        // by its last KEEPALIVE it takes nothing new
+	drained      bool        // it is in lameTo
 	resyncs      []time.Time // for differing tables, within the last hour
 	limitAlarmed bool
 	nearAlarmed  bool
@@ -312,7 +318,7 @@ func (r *Replica) becomeUp(now time.Time, s *session) {
 
 func (r *Replica) sendKeepalive(now time.Time, s *session) {
 	m := wire.Keepalive{Epoch: s.tx.epoch, RIBSeq: r.lowWater(s), Applied: s.rx.applied,
-		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime, Trust: r.trustTold(s.peer)}
+		TimeMS: uint64(now.UnixMilli()), EchoMS: s.peerTime, Trust: r.trustTold(s.peer), Lame: r.lameTowards(s.peer)}
 	if s.tx.settled() && s.state == Established { // one that is leaving is told of no change any more
 		hash := s.tx.hash
 		m.TableHash = &hash
@@ -331,6 +337,7 @@ func (r *Replica) jitter(d time.Duration, lo, hi uint64) time.Duration {
 
 func (r *Replica) onKeepalive(now time.Time, s *session, m *wire.Keepalive) {
 	s.peerTime = m.TimeMS
+	r.noteLame(now, s.peer, m.Lame)
 	if s.rx.phase != rxLive || m.TableHash == nil || m.RIBSeq < s.rx.applied || m.Epoch != s.rx.epoch {
 		return // frames that were sent later overtook it, or the synchronisation that they were of
 	}
@@ -368,7 +375,7 @@ func (r *Replica) onGoodbye(now time.Time, s *session, m *wire.Goodbye) {
 		r.skip(s) // its SYNC_END would drop what is marked stale now
 	}
 	if s.state == Established {
-		r.become(now, s, Draining, "GOODBYE "+m.Code.String())
+		r.become(now, s, Draining, goodbyeText(m))
 	}
 	if m.Kind == wire.LeaveHard {
 		r.purge(now, s.peer)
@@ -393,6 +400,7 @@ func (r *Replica) lose(now time.Time, s *session, reason string) {
 		return
 	}
 	p.session = nil
+	p.ended, p.endedAt = endOf(s, reason), now
 	r.dropCarried(s)
 	r.keepHistory(now, s)
 	if s.leaving != nil && s.leaving.Kind != wire.LeaveRestart {
@@ -415,8 +423,8 @@ func (r *Replica) lose(now time.Time, s *session, reason string) {
 const maxStale = 300 * time.Second
 
 // leave says goodbye for a restart.
-func (r *Replica) leave(s *session) {
+func (r *Replica) leave(s *session, msg string) {
 	if s.state == Established {
-		r.emit(Send{Conn: s.conn, Msg: &wire.Goodbye{Kind: wire.LeaveRestart, RestartMS: ms(r.cfg.Timers.Restart), Code: frame.Shutdown}})
+		r.emit(Send{Conn: s.conn, Msg: &wire.Goodbye{Kind: wire.LeaveRestart, RestartMS: ms(r.cfg.Timers.Restart), Code: frame.Shutdown, Msg: msg}})
 	}
 }

@@ -1,7 +1,7 @@
 package replica
 
 import (
-	"slices"
+	"maps"
 	"time"
 
 	"agentgw/cdsp/wire"
@@ -31,9 +31,18 @@ type NeighbourStatus struct {
 	Sent        int       // entries that it holds from us
 	InHash      wire.ID16 // table hash of what was received
 	OutHash     wire.ID16 // and of what was sent: the other side's InHash once Acked
-	Refused     uint64    // entries of ours that it refused
+	Refused     uint64    // entries of ours that it refused,
+	RefusedFor  map[frame.Code]uint64
 	LastRefusal frame.Code
-	Nacked      uint64 // entries of it that we refused
+	LastAck     time.Time // it acknowledged something of ours; zero: never
+	Accepted    uint64    // entries of it that we took, again each time
+	Nacked      uint64    // entries of it that we refused,
+	NackedFor   map[frame.Code]uint64
+	Stale       int    // of Received, not confirmed
+	Ended       string // why its last session ended; empty: none has
+	EndedAt     time.Time
+	Lame        bool   // it says that it takes nothing new
+	Drained     bool   // nothing new goes there, by this gateway's operator
 	Forged      uint64 // batches of it that did not verify
 	RTT         time.Duration
 	Skew        time.Duration // how far its clock was ahead of ours at its last HELLO
@@ -79,8 +88,9 @@ func (r *Replica) Snapshot() *Snapshot {
 }
 
 func (p *peer) status(r *Replica) NeighbourStatus {
-	st := NeighbourStatus{Domain: p.row.Domain, Gateway: p.gateway, Role: p.row.Role, Received: len(p.in), Refused: p.refused,
-		LastRefusal: p.lastRefusal, Nacked: p.nacked, Forged: p.badTotal, Skew: p.skew, HeldUntil: p.heldUntil, Held: p.held}
+	st := NeighbourStatus{Domain: p.row.Domain, Gateway: p.gateway, Role: p.row.Role, Received: len(p.in), Refused: p.refused.sum(), RefusedFor: maps.Clone(p.refused),
+		LastAck: p.ackedAt, Accepted: p.accepted, NackedFor: maps.Clone(p.nacked), Stale: p.staleCount(), Ended: p.ended, EndedAt: p.endedAt, Lame: p.lame, Drained: p.drained,
+		LastRefusal: p.lastRefusal, Nacked: p.nacked.sum(), Forged: p.badTotal, Skew: p.skew, HeldUntil: p.heldUntil, Held: p.held}
 	switch s := p.session; {
 	case s != nil:
 		st.State, st.Since, st.Acked, st.Synced = s.state, s.since, s.tx.settled(), s.rx.phase == rxLive
@@ -108,16 +118,11 @@ func (r *Replica) entry(d *dest) Entry {
 
 // others are the neighbours that know a way to a key, but for the best.
 func (r *Replica) others(d *dest) []string {
-	routes := slices.DeleteFunc(slices.Clone(d.routes), func(rt *route) bool { return rt == d.best })
-	slices.SortFunc(routes, func(a, b *route) int {
-		if r.better(a, b) {
-			return -1
+	var out []string
+	for _, rt := range r.bestFirst(d) {
+		if rt != d.best && rt.open() {
+			out = append(out, rt.peer.gateway)
 		}
-		return 1
-	})
-	out := make([]string, len(routes))
-	for i, rt := range routes {
-		out[i] = rt.peer.gateway
 	}
 	return out
 }

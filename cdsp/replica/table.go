@@ -29,9 +29,10 @@ type route struct {
 	size     int
 	batch    *batch // that it came with
 	index    uint16
-	stale    bool // not confirmed since the neighbour was lost, or since its full synchronisation began
-	restored bool // from before this start, and not confirmed since: passed on with delay only
-	farStale bool // stale already where it comes from
+	stale    bool      // not confirmed since the neighbour was lost, or since its full synchronisation began
+	restored bool      // from before this start, and not confirmed since: passed on with delay only
+	farStale bool      // stale already where it comes from
+	since    time.Time // that it is announced over this path
 }
 
 // dest is everything known of one key: the newest version from anybody, and the routes to its origin.
@@ -106,6 +107,7 @@ func (r *Replica) dropRoute(now time.Time, p *peer, ref Ref) {
 	if len(d.routes) == 0 {
 		d.forgetAt = now.Add(r.cfg.Timers.HoldDown)
 	}
+	r.changed = true // of a way that was not used nothing else tells
 	r.recompute(now, d)
 }
 
@@ -135,6 +137,7 @@ func (r *Replica) recompute(now time.Time, d *dest) {
 	}
 	d.shown = is
 	r.changed = true
+	r.notedRoute(d, was, is)
 	confirmed := was.stale && !is.stale // the other way is not told on: it would only make noise
 	was.stale, is.stale = false, false
 	if is != was {
@@ -197,7 +200,7 @@ func (d *dest) usable() bool {
 func (r *Replica) bestOf(routes []*route) *route {
 	var best *route
 	for _, rt := range routes {
-		if best == nil || r.better(rt, best) {
+		if rt.open() && (best == nil || r.better(rt, best)) {
 			best = rt
 		}
 	}
@@ -216,6 +219,18 @@ func (r *Replica) roleOf(rt *route) wire.Role {
 	return wire.RoleProvider // its rows are not ours: the least that it may be
 }
 
+// bestFirst are the routes to a key, the best first.
+func (r *Replica) bestFirst(d *dest) []*route {
+	routes := slices.Clone(d.routes)
+	slices.SortFunc(routes, func(a, b *route) int {
+		if r.better(a, b) {
+			return -1
+		}
+		return 1
+	})
+	return routes
+}
+
 // metricBucket keeps small differences of round trips from moving routes.
 const metricBucket = 50
 
@@ -223,22 +238,31 @@ const metricBucket = 50
 // our domain, lower metric, smaller gateway. The version that a neighbour sent has no part in it, else a lagging neighbour would lose traffic
 // to a longer way. That one's own way out comes first keeps gateways of a domain from each taking the other's: then none would see that it is gone.
 func (r *Replica) better(a, b *route) bool {
+	first, _ := r.against(a, b)
+	return first
+}
+
+// against says which of two routes is the better one, and the first criterion that says so.
+func (r *Replica) against(a, b *route) (first bool, by Criterion) {
+	if ao, bo := a.open(), b.open(); ao != bo {
+		return ao, ByLame
+	}
 	if as, bs := a.stale || a.farStale, b.stale || b.farStale; as != bs {
-		return bs
+		return bs, ByStale
 	}
 	if ap, bp := localPref(r.roleOf(a)), localPref(r.roleOf(b)); ap != bp {
-		return ap > bp
+		return ap > bp, ByRole
 	}
 	if len(a.path) != len(b.path) {
-		return len(a.path) < len(b.path)
+		return len(a.path) < len(b.path), ByPath
 	}
 	if ai, bi := a.peer.row.Role == wire.RoleInternal, b.peer.row.Role == wire.RoleInternal; ai != bi {
-		return bi
+		return bi, ByOutside
 	}
 	if am, bm := a.metric/metricBucket, b.metric/metricBucket; am != bm {
-		return am < bm
+		return am < bm, ByMetric
 	}
-	return a.peer.gateway < b.peer.gateway
+	return a.peer.gateway < b.peer.gateway, ByGateway
 }
 
 // markStale marks everything of a neighbour as no longer confirmed.

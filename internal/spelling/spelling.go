@@ -28,3 +28,14 @@ func Distance(a, b string, most int) int {
 	}
 	return row[len(b)]
 }
+
+// Nearest is the name nearest to s, of several the first; "" where none is within three changes or a third of its length, whichever is less.
+func Nearest(s string, names []string) (best string) {
+	least := 4
+	for _, name := range names {
+		if d := Distance(s, name, 3); name != "" && d < least && 3*d <= len(name) {
+			best, least = name, d
+		}
+	}
+	return best
+}

@@ -18,3 +18,14 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+func TestNearest(t *testing.T) {
+	names := []string{"", "hub.example", "hubb.example", "far.example", "ab"}
+	for s, want := range map[string]string{
+		"hub.exampel": "hub.example", "hubb.exampl": "hubb.example", "fra.example": "far.example", "ab": "ab", "ax": "", "": "", "nowhere.example": "", "peer": "",
+	} {
+		if got := Nearest(s, names); got != want {
+			t.Errorf("%q is near %q, want %q", s, got, want)
+		}
+	}
+}

@@ -34,6 +34,7 @@ type Gateway interface {
 	Deprecate(ctx context.Context, r DeprecateRequest) error
 	Trust
 	Directory
+	Operator
 	SetStanding(ctx context.Context, r StandingRequest) error
 	Pending() ([]amc.PendingRequest, error)
 	Decide(ctx context.Context, r DecideRequest) error
@@ -64,6 +65,7 @@ type Status struct {
 	AMC      string     `json:"amc"`               // here, attached, or why the one on another host is not reached
 	Gateways []string   `json:"gateways"`          // on other hosts, attached to the AMC here
 	Waiting  int        `json:"waiting"`           // registrations that wait for an operator here
+	Drained  *time.Time `json:"drained,omitempty"` // since then it is a lame duck: it takes nothing new
 	// Siblings are the other AMCs of the domain, where one is here
 	Siblings []SiblingRow `json:"siblings,omitempty"`
 	// Embedder is the embeddings endpoint, where one is configured
@@ -112,13 +114,25 @@ type PeerRow struct {
 	Domain  string     `json:"domain"`
 	Gateway string     `json:"gateway,omitempty"`
 	Role    string     `json:"role"`
-	State   string     `json:"state"` // idle, connect, open, up, stale
-	Acked   bool       `json:"acked"` // the peer has applied all that we have for it
-	Entries int        `json:"entries"`
-	RTTMS   int64      `json:"rtt_ms,omitempty"`
-	ClockS  int64      `json:"clock_ahead_s"`   // how far its clock is ahead of ours, by its last HELLO
-	Until   *time.Time `json:"until,omitempty"` // when the certificates of the connection end
-	Error   string     `json:"error,omitempty"`
+	State   string     `json:"state"`           // idle, connect, open, up, stale
+	Acked   bool       `json:"acked"`           // the peer has applied all that we have for it
+	Since   *time.Time `json:"since,omitempty"` // of the state, while there is a session
+	Entries int        `json:"entries"`         // digests held from it
+	Stale   int        `json:"stale,omitempty"` // of these, not confirmed since it was lost or began to tell all anew
+	Sent    int        `json:"sent"`            // digests that it holds from us
+	// Since this gateway's start: entries of it that we took, each time that they came; that we refused, and of ours that it refused, by reason
+	Accepted uint64            `json:"accepted"`
+	Rejected map[string]uint64 `json:"rejected,omitempty"`
+	Refused  map[string]uint64 `json:"refused,omitempty"`
+	LastAck  *time.Time        `json:"last_ack,omitempty"` // it acknowledged something of ours
+	Ended    string            `json:"ended,omitempty"`    // why its last session ended,
+	EndedAt  *time.Time        `json:"ended_at,omitempty"` // and when
+	Lame     bool              `json:"lame,omitempty"`     // it says that it takes nothing new
+	Drained  bool              `json:"drained,omitempty"`  // nothing new goes there: `gatewayd peer drain`
+	RTTMS    int64             `json:"rtt_ms,omitempty"`
+	ClockS   int64             `json:"clock_ahead_s"`   // how far its clock is ahead of ours, by its last HELLO
+	Until    *time.Time        `json:"until,omitempty"` // when the certificates of the connection end
+	Error    string            `json:"error,omitempty"`
 }
 
 // Member is a gateway of the own domain that is alive by the gossip, and how the session with it stands.
@@ -126,7 +140,7 @@ type Member struct {
 	Gateway   string   `json:"gateway"`
 	Addresses []string `json:"addresses"`
 	Self      bool     `json:"self,omitempty"`
-	Lame      bool     `json:"lame,omitempty"` // it is about to stop
+	Lame      bool     `json:"lame,omitempty"` // it is drained or about to stop
 	Session   string   `json:"session,omitempty"`
 	Entries   int      `json:"entries"` // digests that it has told
 }
@@ -354,6 +368,7 @@ func Handler(g Gateway) http.Handler {
 	mux.HandleFunc("POST /v1/dns", control.Handle(g.DNS))
 	handleTrust(mux, g)
 	handleDirectory(mux, g)
+	handleOperator(mux, g)
 	mux.HandleFunc("POST /v1/agents/standing", control.Handle(func(ctx context.Context, r StandingRequest) (None, error) {
 		return None{}, g.SetStanding(ctx, r)
 	}))

@@ -11,6 +11,7 @@ import (
 	"agentgw/directory/semreq"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/amc"
+	"agentgw/gatewayd/internal/peering"
 	"agentgw/gatewayd/internal/relay"
 	"agentgw/internal/daemon"
 	"agentgw/internal/frame"
@@ -25,7 +26,7 @@ func (a *app) Status() admin.Status {
 		UptimeS: int64(time.Since(a.started).Seconds()), Agents: a.registry.Len(), Attached: a.agents.Attached(), Peers: a.Peers(),
 		Audit: a.auditor.standing(), AMC: "here", Gateways: []string{}, Requests: admin.Requests{Answered: a.relay.Answered.Load(), Forwarded: a.relay.Forwarded.Load()},
 	}
-	s.Embedder, s.Restored = a.embedderStatus(), a.peers.Restored()
+	s.Embedder, s.Restored, s.Drained = a.embedderStatus(), a.peers.Restored(), a.drain.since.Load()
 	if spki, err := identity.SPKIHash(a.home.current().Leaf.PublicKey); err == nil {
 		s.Pin = identity.FingerprintText(spki)
 	}
@@ -83,14 +84,24 @@ func (a *app) issuedTo() (rows []admin.AgentRow) {
 
 // Peers implements admin.Gateway.
 func (a *app) Peers() []admin.PeerRow {
+	return peerRowsOf(a.peers.Status())
+}
+
+func peerRowsOf(list []peering.PeerStatus) []admin.PeerRow {
 	rows := []admin.PeerRow{}
-	for _, p := range a.peers.Status() {
+	for _, p := range list {
 		row := admin.PeerRow{
 			Domain: p.Domain, Gateway: p.Gateway, Role: p.Role, State: p.State, Acked: p.Acked, Entries: p.Entries,
+			Stale: p.Stale, Sent: p.Sent, Accepted: p.Accepted, Rejected: byName(p.Rejected), Refused: byName(p.Refused), Ended: p.Ended, Lame: p.Lame, Drained: p.Drained,
 			RTTMS: p.RTT.Milliseconds(), ClockS: int64(p.Skew.Seconds()), Error: p.Err,
 		}
-		if !p.Until.IsZero() {
-			row.Until = &p.Until
+		for _, at := range []struct {
+			is  time.Time
+			row **time.Time
+		}{{p.Until, &row.Until}, {p.Since, &row.Since}, {p.LastAck, &row.LastAck}, {p.EndedAt, &row.EndedAt}} {
+			if !at.is.IsZero() {
+				*at.row = &at.is
+			}
 		}
 		rows = append(rows, row)
 	}

@@ -28,6 +28,7 @@ import (
 	"agentgw/gatewayd/internal/amc"
 	"agentgw/gatewayd/internal/embedding"
 	"agentgw/gatewayd/internal/members"
+	"agentgw/gatewayd/internal/monitor"
 	"agentgw/gatewayd/internal/nameserver"
 	"agentgw/gatewayd/internal/peering"
 	"agentgw/gatewayd/internal/registrar"
@@ -68,6 +69,9 @@ type app struct {
 	amc       *amc.AMC          // nil without the role
 	center    amc.Center        // the AMC, wherever it is
 	remote    *aaap.Client      // it, when it is on another host
+	events    monitor.Hub       // what operators watch
+	drain     drain             // the operator lets it take nothing new
+	ctx       context.Context   // ends when the stop begins
 	leaving   atomic.Bool       // it is about to stop: its domain's records name the others alone
 	cluster   *members.List     // the domain's gateways that are alive; nil without a cluster
 	members   *aaap.Server      // the gateways on other hosts, where this is their AMC
@@ -111,7 +115,7 @@ func Run(cfg *config.Gateway, stderr io.Writer) error {
 
 // Start starts a gateway; it serves until ctx ends and cleanup has run. It returns the socket's calls, for tests.
 func Start(ctx context.Context, cfg *config.Gateway, log *slog.Logger, cleanup *daemon.Cleanup) (admin.Gateway, error) {
-	a := &app{cfg: cfg, log: log, started: now(), lists: newest{ready: make(chan struct{}, 1)}, revoked: newRevocations(), rowsChanged: make(chan struct{}, 1)}
+	a := &app{cfg: cfg, log: log, ctx: ctx, started: now(), lists: newest{ready: make(chan struct{}, 1)}, revoked: newRevocations(), rowsChanged: make(chan struct{}, 1)}
 	if err := a.open(ctx, cleanup); err != nil {
 		return nil, err
 	}
@@ -190,7 +194,8 @@ func (a *app) wire(ctx context.Context) error {
 		Domain: a.cfg.Domain, Gateway: h.gateway, Certificate: h.current,
 		Codes: registrar.Codes{Prefix: a.cfg.AIC.Prefix, ARSP: a.cfg.AIC.ARSP, Vendor: a.cfg.AIC.Vendor, Salt: a.cfg.AIC.Salted()},
 		AMC:   a.center, Directory: glue{a.registry, a.store, a.meanings}, Trust: a.trust, Statuses: a.statuses, Answer: a.answerAgent, Lab: a.cfg.Lab, SessionLife: life,
-		EnrolRate: l.EnrolRate, UpdateRate: l.UpdateRate, Gateways: gateways, NoAgents: !gateway, Roam: a.roam(), Audit: a.audit, AuditSoon: a.auditSoon, Log: a.log,
+		EnrolRate: l.EnrolRate, UpdateRate: l.UpdateRate, Gateways: gateways, NoAgents: !gateway, Roam: a.roam(), Audit: a.audit, AuditSoon: a.auditSoon,
+		Observe: a.observeAgent, Log: a.log,
 	})
 	a.resolver = a.newResolver()
 	a.peers = peering.New(peering.Config{
@@ -199,7 +204,7 @@ func (a *app) wire(ctx context.Context) error {
 		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle, KeepIssuer: a.keepIssuer,
 		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted, Mesh: a.cfg.Cluster.On(), Holds: a.holds,
 		OnMoved: func(gateway string, m *wire.Moved) { a.agents.Moved(gateway, m.AIC, m.Version) }, Moves: a.moves,
-		Kept: a.learned.kept, Keep: a.learned.keep(),
+		Kept: a.learned.kept, Keep: a.learned.keep(), Observe: a.observePeers, Watched: a.events.Watched,
 	})
 	a.learned.kept = nil
 	a.bundles = a.newFetcher()
@@ -208,7 +213,7 @@ func (a *app) wire(ctx context.Context) error {
 		Result: h.signer(identity.UseDigest), RAT: h.signer(identity.UseRAT), SAT: h.signer(identity.UseSAT),
 		Directory: glue{a.registry, a.store, a.meanings}, Agents: sessions{a.agents}, Network: a.peers, SessionLife: life,
 		AgentRate: l.AgentRequestRate, PeerRate: l.PeerRequestRate, AnswerBar: match.AnswerBar, Lab: a.cfg.Lab,
-		AuditSoon: a.auditSoon, Log: a.log,
+		Lame: a.peers.Drained, AuditSoon: a.auditSoon, Log: a.log,
 	})
 	return nil
 }
@@ -327,6 +332,10 @@ func (a *app) serve(ctx context.Context, cleanup *daemon.Cleanup) (err error) {
 	if a.amc != nil {
 		a.running.Go(func() { a.amc.Run(ctx) })
 	}
+	a.running.Go(func() { // the control socket waits for its calls to end
+		<-ctx.Done()
+		a.events.Close()
+	})
 	socket, err := control.Listen(a.cfg.Control, admin.Handler(a))
 	if err != nil {
 		return err

@@ -106,10 +106,14 @@ func (a *app) keepMembers(addresses []string) {
 
 // followCluster has peering connect to whoever is alive.
 func (a *app) followCluster(ctx context.Context) {
+	var before []members.Member
 	for {
 		changed := a.cluster.Changed()
 		var others []peering.Sibling
-		for _, m := range a.cluster.Alive() {
+		alive := a.cluster.Alive()
+		a.observeMembers(before, alive)
+		before = alive
+		for _, m := range alive {
 			if !m.Self {
 				others = append(others, peering.Sibling{Gateway: m.Gateway, Addresses: m.Addresses})
 			}

@@ -85,11 +85,15 @@ func (a *app) serveNames(ctx context.Context, cleanup *daemon.Cleanup) error {
 // liveGateways are the gateways of the domain that this one is connected to, itself first. What the gossip says alone is not enough: it has no
 // identities.
 func (a *app) liveGateways(self nameserver.Member) []nameserver.Member {
-	if a.cluster == nil {
+	drained := a.drain.since.Load() != nil
+	if a.cluster == nil && !drained {
 		return []nameserver.Member{self}
 	}
 	var live []nameserver.Member
-	if !a.leaving.Load() {
+	if a.cluster == nil { // nobody is to come here, and nobody else is there
+		return live
+	}
+	if !a.leaving.Load() && !drained {
 		live = append(live, self)
 	}
 	for _, m := range a.cluster.Alive() {
@@ -100,7 +104,7 @@ func (a *app) liveGateways(self nameserver.Member) []nameserver.Member {
 			live = append(live, named)
 		}
 	}
-	if len(live) == 0 {
+	if len(live) == 0 && !drained {
 		live = append(live, self)
 	}
 	return live

@@ -113,8 +113,8 @@ func (a *traveller) keepalive() (k arp.Keepalive) {
 	return k
 }
 
-// finds says how many agents a gateway finds.
-func (g *gateway) finds() int {
+// found is how many agents a gateway finds.
+func (g *gateway) found() int {
 	out, err := g.app.Resolve(g.t.Context(), semreq.Ask{NoCache: true, Query: semreq.Query{Text: "sore throat remedies"}})
 	if err != nil {
 		return 0
@@ -133,11 +133,11 @@ func TestAgentsMoveBetweenGatewaysOfADomain(t *testing.T) {
 	home := list[0].app.home.gateway
 	list[0].stop()
 	a.move(list[1])
-	eventually(t, "the third gateway finds it", func() bool { return list[2].finds() == 1 })
+	eventually(t, "the third gateway finds it", func() bool { return list[2].found() == 1 })
 	list[0].start()
 	eventually(t, "it is connected again", func() bool { return list[0].connected() == 2 })
 	eventually(t, "the first hears that it has moved", func() bool { return list[0].app.registry.MovedTo(a.done.AIC) == string(list[1].app.home.gateway) })
-	eventually(t, "and finds it where it is", func() bool { return list[0].finds() == 1 })
+	eventually(t, "and finds it where it is", func() bool { return list[0].found() == 1 })
 	if l, ok := list[0].app.registry.Listing(a.done.AIC); !ok || l.MovedTo == "" {
 		t.Errorf("listed as %+v", l)
 	}

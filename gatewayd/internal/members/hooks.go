@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/memberlist"
@@ -85,13 +87,32 @@ func (h *hooks) NotifyConflict(existing, other *memberlist.Node) {
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
-func (h *hooks) NotifyJoin(*memberlist.Node) { h.news() }
+func (h *hooks) NotifyJoin(n *memberlist.Node) { h.note(n) }
 
 // NotifyLeave implements memberlist.EventDelegate.
-func (h *hooks) NotifyLeave(*memberlist.Node) { h.news() }
+func (h *hooks) NotifyLeave(n *memberlist.Node) {
+	h.known.Lock()
+	delete(h.nodes, n.Name)
+	h.known.Unlock()
+	h.news()
+}
 
 // NotifyUpdate implements memberlist.EventDelegate.
-func (h *hooks) NotifyUpdate(*memberlist.Node) { h.news() }
+func (h *hooks) NotifyUpdate(n *memberlist.Node) { h.note(n) }
+
+func (h *hooks) note(n *memberlist.Node) {
+	h.known.Lock()
+	h.nodes[n.Name] = *n
+	h.known.Unlock()
+	h.news()
+}
+
+// present are the nodes that the gossip holds to be alive.
+func (l *List) present() []memberlist.Node {
+	l.known.Lock()
+	defer l.known.Unlock()
+	return slices.Collect(maps.Values(l.nodes))
+}
 
 func (h *hooks) news() {
 	select {

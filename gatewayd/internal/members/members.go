@@ -48,7 +48,7 @@ type Config struct {
 type Member struct {
 	Gateway   string
 	Addresses []string // host:port of its QUIC socket
-	Lame      bool     // it is about to stop
+	Lame      bool     // it takes nothing new: it is drained, or about to stop
 	Self      bool
 }
 
@@ -67,6 +67,9 @@ type List struct {
 	closed  error // of the Close
 
 	Conflicts atomic.Uint64 // times that two processes had one name
+
+	known sync.Mutex                 // guards nodes; it is taken under the library's lock, and nothing else is taken under it
+	nodes map[string]memberlist.Node // by name, as the hooks were told: the library changes its own without a lock for readers
 
 	mu      sync.Mutex // guards the rest
 	alive   []Member
@@ -91,7 +94,7 @@ func Open(cfg Config) (*List, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &List{cfg: cfg, log: cfg.Log, keys: keys, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	l := &List{cfg: cfg, log: cfg.Log, keys: keys, wake: make(chan struct{}, 1), nodes: map[string]memberlist.Node{}, changed: make(chan struct{})}
 	c, err := l.profile()
 	if err != nil {
 		return nil, err
@@ -210,7 +213,7 @@ func (l *List) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// SetLame tells the others that this gateway is about to stop, or that it is not. After an error they may not have heard it.
+// SetLame tells the others that this gateway takes nothing new, or that it does. After an error they may not have heard it.
 func (l *List) SetLame(lame bool) error {
 	if l.lame.Swap(lame) == lame {
 		return nil
@@ -251,7 +254,7 @@ func (l *List) follow(ctx context.Context) {
 
 func (l *List) refresh() {
 	var alive []Member
-	for _, n := range l.ml.Members() {
+	for _, n := range l.present() {
 		m, err := parseMeta(n.Meta)
 		if err != nil { // it was refused then
 			continue

@@ -60,7 +60,7 @@ func (l *List) join(addresses []string) {
 // away is where somebody might be who is no member.
 func (l *List) away(ctx context.Context, kept []string) (out []string) {
 	seen := map[string]bool{}
-	for _, n := range l.ml.Members() {
+	for _, n := range l.present() {
 		seen[n.Address()] = true
 	}
 	var seeds []string
@@ -109,7 +109,7 @@ func resolve(ctx context.Context, seeds []string) (out []string) {
 // remember is where members are now, and before them where they were.
 func (l *List) remember(kept []string) []string {
 	var now []string
-	for _, n := range l.ml.Members() {
+	for _, n := range l.present() {
 		if n.Name != l.cfg.Gateway {
 			now = append(now, n.Address())
 		}

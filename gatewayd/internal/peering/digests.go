@@ -32,8 +32,9 @@ const maxHops = 7
 type routes struct {
 	snapshot *replica.Snapshot
 	origins  digest.Origins
-	content  uint64 // sum over the entries of others: the same entries have the same
-	version  uint64 // +1 whenever content is another one
+	content  uint64          // sum over the entries of others: the same entries have the same
+	version  uint64          // +1 whenever content is another one
+	closed   map[string]bool // gateways to which nothing new goes: lame, or drained here
 }
 
 // Version implements relay.Network.
@@ -50,7 +51,7 @@ func (p *Peering) newNode(epoch uint64) *cdsp.Node {
 		Gateway: p.cfg.Gateway, Domain: p.cfg.Domain, BootID: boot, OEpoch: epoch, Signer: p.cfg.Signer,
 		Keys: p.digestKeys(), Bundles: p.bundlesFor, OnBundle: p.onBundle, Statuses: p.statusesFor, OnStatus: p.onStatus,
 		OnTrustGet: p.onTrustGet, Trust: p.trustTold, OnTrustHeld: p.onTrustHeld, OnUnknownKey: p.onUnknownKey, Install: p.refresh,
-		OnMoved: p.cfg.OnMoved, Moves: p.cfg.Moves, Kept: kept, Keep: p.cfg.Keep, Log: p.log,
+		OnMoved: p.cfg.OnMoved, Moves: p.cfg.Moves, Kept: kept, Keep: p.cfg.Keep, Observe: p.cfg.Observe, Watched: p.cfg.Watched, Log: p.log,
 	})
 }
 
@@ -100,7 +101,12 @@ func (p *Peering) onBundle(ctx context.Context, gateway, domain string, raw []by
 
 // refresh makes what requests need of a new digest table; the digest machine calls it, and nobody else.
 func (p *Peering) refresh(s *replica.Snapshot) {
-	r := &routes{snapshot: s}
+	r := &routes{snapshot: s, closed: map[string]bool{}}
+	for _, n := range s.Neighbours {
+		if n.Lame || n.Drained {
+			r.closed[n.Gateway] = true
+		}
+	}
 	r.origins.Alarm = func(gateway string, err error) { p.Penalise(gateway, err.Error()) }
 	for _, e := range s.Entries {
 		if !e.Own {
@@ -253,9 +259,10 @@ func (r *routes) snapshotEntries() []replica.Entry {
 func (p *Peering) lastResort(out []relay.Hop, seen map[string]bool) []relay.Hop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	closed := p.routes.Load().closed
 	for _, l := range p.links {
 		if r := p.rows[l.domain]; r != nil && r.Upstream && !seen[l.gateway] {
-			out = append(out, relay.Hop{Neighbour: l, Upstream: true})
+			out = append(out, relay.Hop{Neighbour: l, Upstream: true, Away: closed[l.gateway]})
 		}
 	}
 	return out
@@ -385,8 +392,16 @@ func (p *Peering) levels() []wire.Level {
 // PeerStatus is how one neighbour stands.
 type PeerStatus struct {
 	Domain, Gateway, Role, State string
-	Acked                        bool
-	Entries                      int
+	Acked, Synced                bool
+	Entries, Sent, Stale         int
+	Since                        time.Time // of the state, while there is a session
+	Accepted                     uint64
+	Rejected, Refused            map[frame.Code]uint64 // entries of it that we refused, entries of ours that it refused; since the start
+	LastAck                      time.Time
+	Ended                        string // why its last session ended,
+	EndedAt                      time.Time
+	Lame                         bool // it says that it takes nothing new
+	Drained                      bool // nothing new goes there, by this gateway's operator
 	RTT                          time.Duration
 	Skew                         time.Duration // how far its clock is ahead of ours, by its last HELLO
 	HeldUntil                    time.Time     // none of its connections is accepted before,
@@ -408,7 +423,8 @@ func (p *Peering) Status() []PeerStatus {
 		}
 		st := PeerStatus{
 			Domain: n.Domain, Gateway: n.Gateway, Role: n.Role.String(), State: strings.ToLower(n.State.String()), Acked: n.Acked,
-			Entries: n.Received, RTT: n.RTT, Skew: n.Skew, HeldUntil: n.HeldUntil, Held: n.Held,
+			Synced: n.Synced, Entries: n.Received, Sent: n.Sent, Stale: n.Stale, Since: n.Since, Accepted: n.Accepted, Rejected: n.NackedFor,
+			Refused: n.RefusedFor, LastAck: n.LastAck, Ended: n.Ended, EndedAt: n.EndedAt, Lame: n.Lame, Drained: n.Drained, RTT: n.RTT, Skew: n.Skew, HeldUntil: n.HeldUntil, Held: n.Held,
 		}
 		if l := p.linkTo(n.Gateway); l != nil {
 			st.Until = l.until

@@ -269,7 +269,7 @@ func (p *Peering) startPeer(r Row) *peer {
 // startDialler begins to dial, if there is anywhere; the caller holds the lock.
 func (p *Peering) startDialler(t target) *dialler {
 	ctx, stop := context.WithCancel(p.ctx)
-	d := &dialler{stop: stop, wake: make(chan struct{}, 1)}
+	d := &dialler{stop: stop, wake: make(chan struct{}, 1), dials: t.where != nil}
 	if t.where != nil {
 		p.tasks.Go(func() { p.keepDialled(ctx, d, t) })
 	}
@@ -330,6 +330,7 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
 			}
 		}
 		began := time.Now()
+		d.atOnce.Store(false)
 		address := ""
 		addresses, err := t.where(ctx)
 		if len(addresses) > 0 {
@@ -345,6 +346,10 @@ func (p *Peering) keepDialled(ctx context.Context, d *dialler, t target) {
 		select {
 		case <-d.wake: // the end of what this dial made is no reason to dial at once
 		default:
+		}
+		if d.atOnce.Load() {
+			wait = backoffMin
+			continue
 		}
 		if err != nil {
 			text := err.Error()

@@ -91,6 +91,9 @@ type Config struct {
 	// Kept is what neighbours told before this start, and Keep writes down what they tell, see [cdsp.Config]. Keep may be nil: it is forgotten.
 	Kept []replica.Kept
 	Keep func(replica.Learned) error
+	// Observe hears of what a person who watches may want to see, see [cdsp.Config]; Watched says whether one does. Both may be nil.
+	Observe func(replica.Effect)
+	Watched func() bool
 	// Audit keeps a record; it is on the disk when the call returns. nil keeps none.
 	Audit func(ctx context.Context, kind string, data any) error
 	Log   *slog.Logger
@@ -102,6 +105,8 @@ type Peering struct {
 	log    *slog.Logger
 	routes atomic.Pointer[routes]
 	ready  chan struct{} // closed when node and ep are set
+
+	changingLame sync.Mutex // one change of lame and drained at a time; taken before mu
 
 	mu       sync.Mutex // guards the rest
 	node     *cdsp.Node
@@ -117,6 +122,8 @@ type Peering struct {
 	paces map[string]*rate.Limiter
 	// heldOfOurs is what each connected gateway said last that it holds of our own issuer.
 	heldOfOurs map[string]wire.TrustVersion
+	lame       bool            // towards everybody
+	drained    map[string]bool // domains and gateways towards which this gateway is a lame duck
 
 	complaints *rate.Limiter
 
@@ -136,12 +143,14 @@ type dialler struct {
 	stop    context.CancelFunc
 	lastErr atomic.Pointer[string]
 	wake    chan struct{} // a connection of this peer has ended
+	dials   bool          // it has somewhere to dial
+	atOnce  atomic.Bool   // the next dial does not wait
 }
 
 // New makes a peering.
 func New(cfg Config) *Peering {
 	p := &Peering{
-		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, siblings: map[string]*sibling{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{}, paces: map[string]*rate.Limiter{},
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), rows: map[string]*peer{}, links: map[string]*link{}, siblings: map[string]*sibling{}, drained: map[string]bool{}, penalties: map[string]uint64{}, heldOfOurs: map[string]wire.TrustVersion{}, paces: map[string]*rate.Limiter{},
 		complaints: rate.NewLimiter(1, 20), asked: newAsked(), wanted: make(chan string, 64),
 	}
 	p.routes.Store(&routes{})
@@ -339,6 +348,9 @@ func (p *Peering) Penalise(gateway, why string) {
 	p.mu.Unlock()
 	if p.complaints.Allow() { // a flood of faults shall not be a flood of lines
 		p.log.Warn("neighbour penalised", "gateway", gateway, "why", why, "count", count)
+		if p.cfg.Observe != nil {
+			p.cfg.Observe(replica.Alarm{Gateway: gateway, Text: "penalised: " + why})
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ type attachment struct {
 	before    *attachment              // of the same process, while it lingers; guarded by the registrar's mutex
 	declared  atomic.Pointer[declared] // by the last update on this connection; nil before
 	capacity  uint8                    // as it attached
+	asking    atomic.Int32             // requests of it that run
 
 	adopting atomic.Pointer[arp.Statement] // the agent's ACS is waited for; nil: it is at home here
 
@@ -123,6 +124,7 @@ func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.S
 		return
 	}
 	r.greet(a, held)
+	r.cfg.Observe(Attached, agent.AIC, c.RemoteAddr().String())
 	r.log.Info("agent attached", "aic", agent.AIC, "remote", c.RemoteAddr().String(), "endpoints", len(a.endpoints))
 	var writer sync.WaitGroup
 	defer writer.Wait()
@@ -151,6 +153,7 @@ func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.S
 		}
 	})
 	err = r.readControl(s, a)
+	r.cfg.Observe(Detached, agent.AIC, errText(err))
 	r.log.Info("agent detached", "aic", agent.AIC, "err", err)
 	select {
 	case <-drained:
@@ -227,6 +230,9 @@ func (r *Registrar) attach(ctx context.Context, c *endpoint.Conn, s *endpoint.St
 // mayAttach holds an ATTACH against the directory, the clock and the grant that comes with it. An agent whose entry is another gateway's, or newer
 // there, brings that one's statement of it, which is returned.
 func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, grant *arp.Grant, stated *arp.Statement, err error) {
+	if r.lame.Load() {
+		return e, nil, nil, errLame
+	}
 	if m.AIC != agent.AIC {
 		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "attaches as %s", m.AIC)
 	}
@@ -357,6 +363,8 @@ func (r *Registrar) request(ctx context.Context, s *endpoint.Stream, agent Agent
 	defer cancel()
 	stop := context.AfterFunc(s.Context(), cancel)
 	defer stop()
+	a.asking.Add(1)
+	defer a.asking.Add(-1) // when the answer is written
 	out := r.cfg.Answer(ctx, a.agent, &req)
 	if err := s.WriteMessage(writeTime, out); err != nil {
 		s.Reset(frame.CodeOf(err))

@@ -88,11 +88,16 @@ func (r *Registrar) enrolStream(ctx context.Context, c *endpoint.Conn, s *endpoi
 	switch {
 	case err != nil:
 		r.log.Info("enrolment refused", "remote", c.RemoteAddr().String(), "err", err)
-		answer = refusal(err)
+		a := refusal(err)
+		if errors.Is(err, errLame) {
+			a.RetryAfterMS = uint64(lameRetry.Milliseconds())
+		}
+		answer = a
 	case done.Code == frame.Pending:
 		r.log.Info("enrolment waits for approval", "request", hex.EncodeToString(done.PendingID), "remote", c.RemoteAddr().String())
 		answer = done
 	default:
+		r.cfg.Observe(Enrolled, done.AIC, c.RemoteAddr().String())
 		r.log.Info("agent enrolled", "aic", done.AIC, "caps", len(done.Caps), "remote", c.RemoteAddr().String())
 		answer = done
 	}
@@ -129,6 +134,8 @@ func (r *Registrar) enrol(ctx context.Context, peer [32]byte, from netip.Addr, r
 		return r.cfg.Gateways.EnrolGateway(ctx, peer, from, req)
 	case r.cfg.NoAgents:
 		return nil, frame.Errorf(frame.PolicyDenied, "this is the domain's AMC, which takes gateways only: enrol the agent at a gateway")
+	case r.lame.Load():
+		return nil, errLame
 	}
 	var token []byte
 	if len(req.Secret) > 0 {

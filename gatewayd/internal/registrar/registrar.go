@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -98,7 +99,9 @@ type Config struct {
 	Audit func(ctx context.Context, kind string, data any) error
 	// AuditSoon keeps a record that may be lost with the power of the next second.
 	AuditSoon func(kind string, data any)
-	Log       *slog.Logger
+	// Observe hears that an agent attached, detached or enrolled ([Attached] and so on); it may not block. nil: nobody does.
+	Observe func(what Happening, aic, text string)
+	Log     *slog.Logger
 }
 
 // Admitter is an AMC in this process, over the same database as the directory: it decides, reserves and issues in the commit that has the
@@ -133,6 +136,7 @@ type Registrar struct {
 	complaints *rate.Limiter
 
 	slack time.Duration // [expirySlack], but in tests
+	lame  atomic.Bool   // no agent is taken in
 
 	mu       sync.Mutex // guards attached and conns, and get-and-add of enrols
 	attached map[string]*attachment
@@ -155,6 +159,9 @@ func New(cfg Config) *Registrar {
 	enrols, _ := lru.New[netip.Prefix, *rate.Limiter](enrolLimitersKept) // fails on a size below 1 only
 	if cfg.Audit == nil {
 		cfg.Audit = func(context.Context, string, any) error { return nil }
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(Happening, string, string) {}
 	}
 	if cfg.AuditSoon == nil {
 		cfg.AuditSoon = func(string, any) {}

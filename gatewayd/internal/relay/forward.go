@@ -426,7 +426,9 @@ func (r *Relay) merge(j *job, out *semreq.Response, got []verdict, left bool) {
 		code := frame.CodeOf(v.err)
 		if v.err == nil {
 			code = v.resp.Status
-			out.RetryAfterMS = max(out.RetryAfterMS, v.resp.RetryAfterMS)
+			if code != frame.Shutdown { // one that is being drained is no reason to wait for the others
+				out.RetryAfterMS = max(out.RetryAfterMS, v.resp.RetryAfterMS)
+			}
 			definitive = definitive && v.resp.Definitive
 			for _, reason := range v.resp.Reasons {
 				gw := reason.GW

@@ -21,7 +21,11 @@ func (r *Relay) FromNeighbour(ctx context.Context, n Neighbour, req *semreq.Requ
 		} else if known {
 			return r.strip(r.refuse(j, errDuplicate))
 		}
-		err = r.checkAsker(ctx, j, n)
+		if r.cfg.Lame(n.Domain(), n.Gateway()) { // behind the look for one that runs: a repetition of that is answered with it
+			err = errLame
+		} else {
+			err = r.checkAsker(ctx, j, n)
+		}
 	}
 	if err != nil {
 		if code := frame.CodeOf(err); code == frame.IdentityMismatch || code == frame.ReqInvalid || code == frame.BadSignature {
@@ -45,6 +49,8 @@ func (r *Relay) FromNeighbour(ctx context.Context, n Neighbour, req *semreq.Requ
 	r.record(kindAnswered, j, originOf(req), n.Domain(), answer)
 	return answer
 }
+
+var errLame = frame.Errorf(frame.Shutdown, "this gateway is drained: it takes nothing new")
 
 var errDuplicate = frame.Errorf(frame.Duplicate, "the request came by another way, or was answered already")
 

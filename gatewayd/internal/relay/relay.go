@@ -114,6 +114,8 @@ type Config struct {
 	PeerRate         float64 // requests a second of one neighbour or origin domain, 100, burst twice that
 	AnswerBar        uint16  // score from which an own match answers
 	Lab              bool    // results of other domains may name loopback and private addresses
+	// Lame says whether this gateway takes nothing new of a neighbour; what runs is answered. nil: it takes all.
+	Lame func(domain, gateway string) bool
 	// AuditSoon keeps a record; nil keeps none. It is called for requests that cross a domain's border, and for sessions.
 	AuditSoon func(kind string, data any)
 	Log       *slog.Logger
@@ -133,6 +135,8 @@ const (
 	// What one session may carry before its partners need another token: it bounds what a target keeps of outcomes.
 	sessionBytes    = 256 << 20
 	sessionMessages = 4096
+
+	lameRetry = 30 * time.Second // that a neighbour is told whose request a lame duck refuses
 
 	minRetryMS = 50 // before another attempt, when nobody said how long
 	drainPoll  = 10 * time.Millisecond
@@ -166,6 +170,9 @@ func New(cfg Config) *Relay {
 	}
 	if cfg.SessionLife == 0 {
 		cfg.SessionLife = time.Hour
+	}
+	if cfg.Lame == nil {
+		cfg.Lame = func(string, string) bool { return false }
 	}
 	if cfg.AuditSoon == nil {
 		cfg.AuditSoon = func(string, any) {}
@@ -362,6 +369,9 @@ func (r *Relay) refuse(j *job, err error) *semreq.Response {
 	var over *overloaded
 	if errors.As(err, &over) {
 		out.Status, out.RetryAfterMS = frame.Overloaded, uint64(over.wait.Milliseconds())
+	}
+	if errors.Is(err, errLame) {
+		out.RetryAfterMS = uint64(lameRetry.Milliseconds())
 	}
 	out.AddReason(r.cfg.Gateway, out.Status)
 	level := slog.LevelInfo
