@@ -10,6 +10,8 @@
 // session. Run returns after every session has ended. Queues are bounded: a neighbour that does not read is cut off with
 // SEND_STALLED (11), a neighbour that writes too fast waits.
 //
+// What neighbours tell can be kept over restarts: [Config] Keep writes it down beside the machine, which never waits for that, and Kept hands it in again.
+//
 // Durations are time.Duration; sizes octets. Errors that end a session are [frame.Error] values with the code of either
 // side. Source: cdsp/PROTOCOL.md; draft "DMSC", section 5.2.
 package cdsp
