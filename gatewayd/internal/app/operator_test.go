@@ -201,6 +201,19 @@ func TestResetAndRefreshPeer(t *testing.T) {
 		}) {
 		t.Error("the end and the beginning are not told")
 	}
+	for began, n := time.Now(), 0; n < 6; n++ { // the back-off would have come to more than 12 s
+		since := *home.peerState("hub.example").Since
+		if done, err := home.app.ResetPeer(t.Context(), admin.PeerRequest{Peer: "hub.example"}); err != nil || done.Ended != 1 {
+			t.Fatalf("%+v %v", done, err)
+		}
+		eventually(t, "another session, at once", func() bool {
+			p := home.peerState("hub.example")
+			return p.State == "up" && p.Since != nil && p.Since.After(since)
+		})
+		if took := time.Since(began); took > 9*time.Second {
+			t.Fatalf("%d resets took %v", n+1, took)
+		}
+	}
 	// The side that is dialled can only wait.
 	back, err := hub.app.ResetPeer(t.Context(), admin.PeerRequest{Peer: "home.example"})
 	if err != nil || back.Ended != 1 || back.Dials {
@@ -280,7 +293,7 @@ func TestDrainGateway(t *testing.T) {
 	if hub.app.Status().Drained == nil || named() {
 		t.Errorf("status says drained %v; the records name it: %v", hub.app.Status().Drained, named())
 	}
-	if home.finds(done.AIC) {
+	if asked := home.app.relay.Forwarded.Load(); home.finds(done.AIC) || home.app.relay.Forwarded.Load() != asked {
 		t.Error("the last resort is asked though it is lame")
 	}
 	_, err := hub.attach(cert, &m)

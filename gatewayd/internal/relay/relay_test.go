@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -671,6 +672,44 @@ func TestDrain(t *testing.T) {
 		}
 		if err := <-drained; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A lame duck refuses what is new of a neighbour, and says when to come again; what runs is answered, and so are its own agents.
+func TestLameDuckTakesNothingNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, "one.example", "two.example", "three.example")
+		s.line("one.example", "two.example", "three.example")
+		s.offers("three.example", "x", "9000")
+		s.gateways["three.example"].delay = 300 * time.Millisecond
+		one, two := s.gateways["one.example"], s.gateways["two.example"]
+		var lame atomic.Bool
+		two.relay.cfg.Lame = func(domain, gateway string) bool {
+			return lame.Load() && domain == "one.example" && gateway == string(one.d.Gateway)
+		}
+		var said []semreq.Response
+		two.tamper = func(r *semreq.Response) { said = append(said, *r) }
+		a := s.agentOf("one.example")
+		ask := func() *semreq.Response { return one.relay.FromAgent(t.Context(), a, request(t, a, false)) }
+		answered := make(chan frame.Code)
+		go func() { answered <- ask().Status }()
+		time.Sleep(100 * time.Millisecond) // of the bubble: it waits for three.example
+		lame.Store(true)
+		if code := <-answered; code != frame.OK {
+			t.Errorf("the running request ended with %v", code)
+		}
+		said = nil
+		out := ask()
+		if out.Status != frame.UpstreamFailed || out.RetryAfterMS != 0 {
+			t.Errorf("the asker is told %v, again in %d ms", out.Status, out.RetryAfterMS)
+		}
+		if len(said) == 0 || said[0].Status != frame.Shutdown || said[0].RetryAfterMS != 30_000 {
+			t.Errorf("the lame duck said %+v", said)
+		}
+		b := s.agentOf("two.example")
+		if out := two.relay.FromAgent(t.Context(), b, request(t, b, false)); out.Status != frame.OK {
+			t.Errorf("its own agent got %v", out.Status)
 		}
 	})
 }
