@@ -343,8 +343,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Row 48: each file of the database is cut short, emptied, has bits turned, or is gone: the gateway starts, with what the database still has or, aside, without.
-func TestCase48DamagedRIB(t *testing.T) {
+// Row 48, its half about `rib`: each file of the database is cut short, emptied, has bits turned, or is gone: the gateway starts, with what the database still has or, aside, without.
+func TestDamagedRIB(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "rib")
 	db, _, _ := mustOpen(t, whole)
 	for i := range 40 { // both in a table and in a log
