@@ -22,8 +22,8 @@ type Operator interface {
 	DrainPeer(ctx context.Context, r PeerRequest) error
 	// Drain makes the whole gateway a lame duck, or undoes it.
 	Drain(ctx context.Context, r DrainRequest) error
-	// Monitor calls each for every event until ctx ends or the gateway stops, and began before the first.
-	Monitor(ctx context.Context, r MonitorRequest, began func(), each func(monitor.Event) error) error
+	// Monitor calls each for every event until ctx ends or the gateway stops: began before the first, and stopping when the stop begins, beside each.
+	Monitor(ctx context.Context, r MonitorRequest, began, stopping func(), each func(monitor.Event) error) error
 }
 
 // RoutesRequest asks for a page of the digest table.
@@ -129,8 +129,8 @@ func streamEvents(g Operator) http.HandlerFunc {
 			w.WriteHeader(http.StatusOK)
 			rc.Flush()
 		}
-		err := g.Monitor(r.Context(), in, begin, func(e monitor.Event) error {
-			rc.SetWriteDeadline(time.Now().Add(stuckReader))
+		stopping := func() { rc.SetWriteDeadline(time.Now().Add(lastWords)) }
+		err := g.Monitor(r.Context(), in, begin, stopping, func(e monitor.Event) error {
 			if err := enc.Encode(e); err != nil {
 				return err
 			}
@@ -142,5 +142,5 @@ func streamEvents(g Operator) http.HandlerFunc {
 	}
 }
 
-// stuckReader is how long one event may wait for a reader whose socket is full, before it is given up: a stop of the gateway waits for that.
-const stuckReader = 5 * time.Second
+// lastWords is how long a reader whose socket is full holds up the stop of the gateway.
+const lastWords = time.Second

@@ -177,7 +177,7 @@ func (a *app) Drain(ctx context.Context, r admin.DrainRequest) error {
 }
 
 // Monitor implements admin.Operator.
-func (a *app) Monitor(ctx context.Context, r admin.MonitorRequest, began func(), each func(monitor.Event) error) error {
+func (a *app) Monitor(ctx context.Context, r admin.MonitorRequest, began, stopping func(), each func(monitor.Event) error) error {
 	kinds, err := monitor.ParseKinds(r.Kinds)
 	if err != nil {
 		return err
@@ -187,6 +187,7 @@ func (a *app) Monitor(ctx context.Context, r admin.MonitorRequest, began func(),
 		return err
 	}
 	defer l.Close()
+	defer context.AfterFunc(a.ctx, stopping)()
 	began()
 	for {
 		e, err := l.Next(ctx)

@@ -408,6 +408,52 @@ func TestMonitor(t *testing.T) {
 		t.Errorf("%d more may listen", len(held))
 	}
 	mustBe(t, call(), frame.Overloaded, "monitors run already")
+	// Two that do not read lose events, without holding up anybody; one reads on after a while, and is told.
+	stall, told, stalled := make(chan struct{}), make(chan int, 1), make(chan struct{}, 2)
+	forever := make(chan struct{})
+	defer close(forever)
+	slow := func(wait chan struct{}) {
+		first := true
+		control.NewClient(one.cfg.Control).Stream(context.Background(), "/v1/monitor", admin.MonitorRequest{Kinds: []string{"alarm"}}, func(line json.RawMessage) error {
+			if first {
+				first = false
+				stalled <- struct{}{}
+				<-wait
+			}
+			var e monitor.Event
+			if json.Unmarshal(line, &e) == nil && e.Kind == monitor.Lost {
+				select {
+				case told <- e.Count:
+				default:
+				}
+			}
+			return nil
+		})
+	}
+	for i, wait := range []chan struct{}{stall, forever} {
+		held[i+1].Close()
+		go slow(wait)
+	}
+	for n := 0; n < 2; {
+		one.app.events.Publish(monitor.Event{Kind: monitor.Alarm})
+		select {
+		case <-stalled:
+			n++
+		case <-time.After(time.Millisecond):
+		}
+	}
+	for range 20_000 {
+		one.app.events.Publish(monitor.Event{Kind: monitor.Alarm, Text: strings.Repeat("x", 100)})
+	}
+	close(stall)
+	select {
+	case n := <-told:
+		if n < 1 || n > 20_000 {
+			t.Errorf("it is told that %d events are missing", n)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("who did not read is not told of what it has missed")
+	}
 	// A stop does not wait for those who watch, and they hear of it by the end of their stream.
 	held[0].Close()
 	ended := make(chan error, 1)
