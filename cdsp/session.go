@@ -59,6 +59,7 @@ type Session struct {
 	control chan wire.Message // nil: everything was said, the session ends
 	digest  chan wire.Message
 	relay   chan struct{} // bundles or status lists may have to be sent
+	moves   moves
 	told    chan struct{} // closed when those known at the start were handed to the writer
 	up      chan struct{}
 	done    chan struct{}
@@ -76,7 +77,7 @@ type Session struct {
 // session, not the caller, closes the link. When ctx ends the session says goodbye and ends.
 func (n *Node) Attach(ctx context.Context, link Link, domain string, dialled bool) *Session {
 	s := &Session{node: n, link: link, conn: n.conns.Add(1), domain: domain, dialled: dialled,
-		control: make(chan wire.Message, maxControl), digest: make(chan wire.Message, maxDigest), relay: make(chan struct{}, 1),
+		control: make(chan wire.Message, maxControl), digest: make(chan wire.Message, maxDigest), relay: make(chan struct{}, 1), moves: newMoves(),
 		told: make(chan struct{}), up: make(chan struct{}), done: make(chan struct{}), ending: make(chan struct{})}
 	go s.run(ctx)
 	return s

@@ -60,6 +60,7 @@ type Provenance struct {
 	Grant       string   // id of the Agent Management Center's grant, or of the enrolment token
 	Provider    string   // "unverified" until somebody has proved who the provider is
 	From        string   // AIC of the gateway of the domain that the agent was at home at before; "" for one that has registered here
+	Base        uint64   // of one with From: the highest version of its entry that was known when it came
 }
 
 // SubmittedByImport is who submits what an operator imports. No agent and no grant has such a name.
@@ -116,6 +117,7 @@ type storedEntry struct {
 
 	Bound *storedReach `cbor:"22,keyasint,omitempty"` // a program of before there were bounds passes it by, and drops it with its next change of the entry
 	From  string       `cbor:"23,keyasint,omitempty"`
+	Base  uint64       `cbor:"24,keyasint,omitempty"`
 }
 
 type storedReach struct {
@@ -138,7 +140,7 @@ func EncodeEntry(e Entry) ([]byte, error) {
 		Visibility: uint8(e.Visibility), Allow: e.Allow, Skills: e.Skills,
 		SubmittedBy: e.Provenance.SubmittedBy, CertSHA256: hashBytes(e.Provenance.CertSHA256), SPKI: hashBytes(e.Provenance.SPKI),
 		Grant: e.Provenance.Grant, Provider: e.Provenance.Provider, Taxonomy: e.Taxonomy,
-		Edition: e.Edition.Number, EditionSince: milli(e.Edition.Since), Card: e.Card, Bound: bound, From: e.Provenance.From,
+		Edition: e.Edition.Number, EditionSince: milli(e.Edition.Since), Card: e.Card, Bound: bound, From: e.Provenance.From, Base: e.Provenance.Base,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode entry %s: %w", e.AIC, err)
@@ -183,7 +185,7 @@ func DecodeEntry(b []byte) (Entry, error) {
 		RegisteredAt: fromMilli(s.RegisteredAt), LastModified: fromMilli(s.LastModified), ExpiresAt: fromMilli(s.ExpiresAt),
 		Visibility: Visibility(s.Visibility), Allow: s.Allow, Skills: s.Skills, Taxonomy: s.Taxonomy,
 		Edition:    Edition{s.Edition, fromMilli(s.EditionSince)},
-		Provenance: Provenance{SubmittedBy: s.SubmittedBy, Grant: s.Grant, Provider: s.Provider, From: s.From},
+		Provenance: Provenance{SubmittedBy: s.SubmittedBy, Grant: s.Grant, Provider: s.Provider, From: s.From, Base: s.Base},
 	}
 	if s.Bound != nil {
 		e.Bound = &Reach{Visibility(s.Bound.Visibility), s.Bound.Allow}

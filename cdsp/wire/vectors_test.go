@@ -85,7 +85,7 @@ func vectors(t testing.TB) []vector {
 		{"STATUS", &Status{List: []byte{0xd2, 0x84}}},
 		{"BUNDLE", &Bundle{Bundle: []byte{0xd2, 0x84}}},
 		{"TRUST_GET", &TrustGet{Domain: "one.example", Issuer: gw, BundleSeq: 2, StatusSeq: 7}},
-		{"MOVED", &Moved{AIC: gw, Version: 8, JTI: bytes.Repeat([]byte{9}, 16)}},
+		{"MOVED", &Moved{AIC: gw, Version: 8, Base: 7}},
 		{"SYNC_BEGIN", &SyncBegin{Sess: fill8(5), Mode: ModeFull, Epoch: fill8(1), Target: 9}},
 		{"SYNC_BEGIN_delta", &SyncBegin{Sess: fill8(5), Mode: ModeDelta, Epoch: fill8(1), Base: 7, Target: 9}},
 		{"ENTRIES", &Entries{Seq: 1, RIBSeq: 9, Batches: [][]byte{batch}, Entries: []cbor.RawMessage{
@@ -342,9 +342,10 @@ func TestMessageRefused(t *testing.T) {
 		"empty list":      &Status{},
 		"large list":      &Status{List: make([]byte, MaxStatus+1)},
 		"no domain":       &TrustGet{Issuer: gw},
-		"no version":      &Moved{AIC: gw, JTI: make([]byte, 16)},
-		"no grant":        &Moved{AIC: gw, Version: 1},
-		"nobody moved":    &Moved{Version: 1, JTI: make([]byte, 16)},
+		"no version":      &Moved{AIC: gw},
+		"version run up":  &Moved{AIC: gw, Version: MaxVersion + 1},
+		"base above":      &Moved{AIC: gw, Version: 1, Base: 2},
+		"nobody moved":    &Moved{Version: 1},
 		"long issuer":     &TrustGet{Domain: "one.example", Issuer: strings.Repeat("A", MaxAIC+1)},
 		"padding":         &Keepalive{Pad: make([]byte, 49)},
 	} {

@@ -33,6 +33,9 @@ type ReachedBound struct {
 	Allow      []string `cbor:"2,keyasint,omitempty"`
 }
 
+// maxVersion bounds the version of an entry: each change counts one, so none is ever there.
+const maxVersion = 1 << 48
+
 // Sign makes the signed form (key of use 1, owned by the gateway).
 func (s *Statement) Sign(by frame.Signer) ([]byte, error) {
 	return by.SignMessage(frame.AADEntry, "", s)
@@ -51,7 +54,7 @@ func OpenStatement(signed []byte, keys frame.KeyFunc, domain string, now time.Ti
 	switch {
 	case key.Owner != s.GW || key.Domain != domain:
 		return nil, frame.Errorf(frame.IdentityMismatch, "statement of %s's entry is in the name of %s and signed by %s of %s", s.AIC, s.GW, key.Owner, key.Domain)
-	case s.Version == 0 || len(s.ACSHash) != 32 || len(s.SPKI) != 32 || len(s.JTI) != 16:
+	case s.Version == 0 || s.Version > maxVersion || len(s.ACSHash) != 32 || len(s.SPKI) != 32 || len(s.JTI) != 16:
 		return nil, frame.Errorf(frame.Malformed, "statement of %s's entry is not whole", s.AIC)
 	case uint64(now.Unix()) >= s.Exp:
 		return nil, frame.Errorf(frame.Expired, "statement of %s's entry is over", s.AIC)

@@ -27,7 +27,7 @@ func (r *Registry) Listing(aic string) (Listing, bool) {
 	if err != nil {
 		return Listing{}, false
 	}
-	l := Listing{Entry: e, Capabilities: r.index.Of(aic), Alive: rec.live.alive.Load(), MovedTo: r.MovedTo(aic)}
+	l := Listing{Entry: e, Capabilities: r.index.Of(aic), Alive: rec.live.alive.Load(), MovedTo: r.MovedTo(aic).Gateway}
 	if len(l.Capabilities) == 0 || l.Capabilities[0].EntryVersion != e.Version { // the index follows in a moment
 		if l.Capabilities, err = directory.Capabilities(e); err != nil {
 			return Listing{}, false

@@ -27,15 +27,17 @@ type liveness struct {
 	free     atomic.Uint32        // share of its places that are free, 0 to 255
 }
 
-// Home is a gateway at which an agent is at home, with the version of its entry there.
+// Home is a gateway at which an agent is at home.
 type Home struct {
 	Gateway string
-	Version uint64
+	Version uint64 // of its entry there
+	Base    uint64 // the highest version that was known when the agent came there
 }
 
-// Before says whether h gives way to o: the higher version counts, and of two that are alike the larger AIC.
-func (h Home) Before(o Home) bool {
-	return h.Version < o.Version || h.Version == o.Version && h.Gateway < o.Gateway
+// GivesWayTo says whether h is over: o knew of it, or is what has become of it. A version alone says nothing, for an agent that comes and goes with
+// an old statement could run it up.
+func (h Home) GivesWayTo(o Home) bool {
+	return o.Base >= h.Version || o.Gateway == h.Gateway && o.Version > h.Version
 }
 
 func newRecord(e *directory.Entry) *record {

@@ -307,6 +307,7 @@ func (r *Registry) Adopt(ctx context.Context, e directory.Entry, doc *acs.ACS, n
 	if !e.State.Offered() {
 		return directory.Entry{}, fmt.Errorf("adopt %s in state %v", e.AIC, e.State)
 	}
+	e.Provenance.Base = e.Version
 	e.Version, e.RegisteredAt, e.LastModified, e.Edition = e.Version+1, stamp(e.RegisteredAt), stamp(now), old.Edition
 	caps, err := complete(&e, doc)
 	if err != nil {
@@ -334,7 +335,7 @@ func (r *Registry) Moved(aic string, to Home) {
 	}
 	for {
 		was := rec.live.moved.Load()
-		if was != nil && !was.Before(to) {
+		if was != nil && !was.GivesWayTo(to) {
 			return
 		}
 		if rec.live.moved.CompareAndSwap(was, &to) {
@@ -346,14 +347,14 @@ func (r *Registry) Moved(aic string, to Home) {
 	}
 }
 
-// MovedTo is the gateway that is the home of an agent with an entry here, "" for this one.
-func (r *Registry) MovedTo(aic string) string {
+// MovedTo is the home of an agent with an entry here, the zero Home for this gateway.
+func (r *Registry) MovedTo(aic string) Home {
 	if rec := r.record(aic); rec != nil {
 		if to := rec.live.moved.Load(); to != nil {
-			return to.Gateway
+			return *to
 		}
 	}
-	return ""
+	return Home{}
 }
 
 // Adopted is the AICs whose agents were at home elsewhere before they were here, and have not left again.

@@ -15,7 +15,7 @@ const (
 	StatusFrame      Type = 0x0C
 	BundleFrame      Type = 0x0E
 	TrustGet         Type = 0x10
-	Moved            Type = 0x12
+	Moved            Type = 0x13
 	SyncBegin        Type = 0x20
 	Entries          Type = 0x22
 	SyncEnd          Type = 0x24

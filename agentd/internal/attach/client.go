@@ -77,7 +77,6 @@ type Client struct {
 	renewing    sync.Mutex                      // one renewal or re-key at a time; guards next
 	next        crypto.Signer                   // of a re-key of which it is not known whether the gateway has taken it, nil for none
 	switching   chan struct{}                   // holds a value when a renewed certificate waits to be attached with
-	moved       chan struct{}                   // holds a value when the agent has become at home at another gateway
 
 	mu      sync.Mutex // guards the rest
 	link    *link      // nil while detached
@@ -99,11 +98,12 @@ type link struct {
 	version atomic.Uint64 // of the agent's entry
 	spki    []byte        // DER SubjectPublicKeyInfo of the key that it attached under
 	gateway string        // AIC
+	address string        // that was dialled
 }
 
 // New makes a client; it does nothing before Run.
 func New(cfg Config) (*Client, error) {
-	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1), moved: make(chan struct{}, 1), since: time.Now(), next: cfg.NextKey, home: cfg.Home}
+	c := &Client{cfg: cfg, log: cfg.Log, switching: make(chan struct{}, 1), since: time.Now(), next: cfg.NextKey, home: cfg.Home}
 	c.certificate.Store(&cfg.Certificate)
 	c.grant.Store(&cfg.Grant)
 	_, err := rand.Read(c.boot[:])
@@ -177,7 +177,7 @@ func (c *Client) establish(ctx context.Context) (*link, error) {
 		c.tryNext()
 		return nil, err
 	}
-	l := &link{conn: conn, out: make(chan frame.Message, outQueue), spki: certificate.Leaf.RawSubjectPublicKeyInfo}
+	l := &link{conn: conn, address: address, out: make(chan frame.Message, outQueue), spki: certificate.Leaf.RawSubjectPublicKeyInfo}
 	if err = c.attach(ctx, l); err == nil && l.info.WantACS {
 		err = c.settleAt(ctx, l)
 	}
@@ -187,22 +187,26 @@ func (c *Client) establish(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	c.setAttached(l)
+	c.succeeded()
 	c.log.Info("attached", "gateway", c.cfg.Gateway, "remote", conn.RemoteAddr().String())
 	return l, nil
 }
 
-// where is the address to dial now: the one that was good last, and of several another one after each failure, so that none that is dead or not
-// ours is dialled for ever. Behind those that are configured are the other gateways of the domain, which the last one has named.
+// where is the address to dial now: first the one that was good last, then those that are configured, then the other gateways of the domain, which the
+// last one has named; another one after each failure, so that none that is dead or not ours is dialled for ever.
 func (c *Client) where(ctx context.Context) (string, error) {
-	found, err := []string{c.cfg.Gateway}, error(nil)
+	configured, err := []string{c.cfg.Gateway}, error(nil)
 	if c.cfg.Find != nil {
-		found, err = c.cfg.Find(ctx)
+		configured, err = c.cfg.Find(ctx)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, address := range c.home.addresses() {
-		if !slices.Contains(found, address) {
-			found = append(slices.Clip(found), address)
+	var found []string
+	for _, list := range [][]string{{c.home.Address}, configured, c.home.Others} {
+		for _, address := range list {
+			if address != "" && !slices.Contains(found, address) {
+				found = append(found, address)
+			}
 		}
 	}
 	if len(found) == 0 {
@@ -212,6 +216,13 @@ func (c *Client) where(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return found[c.failed%len(found)], nil
+}
+
+// succeeded has the address of the home dialled first again.
+func (c *Client) succeeded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = 0
 }
 
 // tryNext has another address dialled next time.
@@ -232,7 +243,7 @@ func (c *Client) attach(ctx context.Context, l *link) (err error) {
 	l.gateway = string(id)
 	err = l.control.WriteMessage(writeTime, &arp.Attach{
 		AIC: c.cfg.AIC, BootID: c.boot[:], Endpoints: c.cfg.Listening(), Capacity: c.cfg.Capacity(), Grant: *c.grant.Load(),
-		Trust: c.held(), Now: uint64(time.Now().Unix()), Entry: c.statementFor(l.gateway),
+		Trust: c.held(), Now: uint64(time.Now().Unix()), Entry: c.statement(),
 	})
 	if err != nil {
 		return err

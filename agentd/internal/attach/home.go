@@ -2,7 +2,6 @@ package attach
 
 import (
 	"context"
-	"time"
 
 	"agentgw/directory/arp"
 	"agentgw/internal/frame"
@@ -11,6 +10,7 @@ import (
 // Home is what an agent remembers of the gateway that it is at home at: what it needs to be at home at another one of its domain when that is gone.
 type Home struct {
 	Gateway   string   `json:"gateway"`             // AIC
+	Address   string   `json:"address"`             // host:port at which it was reached
 	Version   uint64   `json:"version"`             // of the entry that the statement is of
 	Statement []byte   `json:"statement,omitempty"` // [arp.Statement], signed by the gateway
 	Others    []string `json:"others,omitempty"`    // host:port of the domain's other gateways
@@ -19,15 +19,10 @@ type Home struct {
 // maxOthers bounds the addresses that are tried one after the other.
 const maxOthers = 32
 
-func (h *Home) addresses() []string { return h.Others }
-
-// statementFor is what an agent shows a gateway: nothing where it is at home.
-func (c *Client) statementFor(gateway string) []byte {
+// statement is the newest that the agent has. It shows it where it is at home too: that gateway may have been restored.
+func (c *Client) statement() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.home.Gateway == gateway {
-		return nil
-	}
 	return c.home.Statement
 }
 
@@ -46,7 +41,7 @@ func (c *Client) keepHome(l *link, version uint64, statement []byte) {
 	if len(statement) == 0 {
 		return
 	}
-	next := Home{Gateway: l.gateway, Version: version, Statement: statement}
+	next := Home{Gateway: l.gateway, Address: l.address, Version: version, Statement: statement}
 	for _, g := range l.info.Gateways[:min(len(l.info.Gateways), arp.MaxGateways)] {
 		for _, at := range g.Addresses[:min(len(g.Addresses), arp.MaxGatewayAddresses)] {
 			if len(next.Others) < maxOthers {
@@ -75,15 +70,5 @@ func (c *Client) settleAt(ctx context.Context, l *link) error {
 	l.version.Store(state.EntryVersion)
 	c.keepHome(l, state.EntryVersion, state.Entry)
 	c.log.Info("at home at another gateway of the domain", "gateway", l.gateway, "remote", l.conn.RemoteAddr().String())
-	select {
-	case c.moved <- struct{}{}:
-	default:
-	}
 	return nil
 }
-
-// A gateway takes no renewal within a second of another change of the entry, and the agents of a gateway that is gone come together.
-const (
-	moveRest = 2 * time.Second
-	moveSpan = 28 * time.Second
-)

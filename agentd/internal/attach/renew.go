@@ -30,7 +30,7 @@ func (c *Client) keepFresh(ctx context.Context) {
 	due := renewAt(leaf)
 	retry := min(renewRetryMin, identity.Life(leaf)/20)
 	for {
-		if c.sleepUntil(ctx, &due) != nil {
+		if sleepUntil(ctx, due) != nil {
 			return
 		}
 		err := c.renew(ctx)
@@ -69,21 +69,15 @@ func final(err error) bool {
 }
 
 // sleepUntil waits for a time of day, and at least [renewFloor]. It looks again and again: a timer stands still while the
-// machine is suspended, and does not see that the clock is set. An agent that has moved is due soon: its AMC hears of its new gateway by the
-// renewal, which alone may change the agent's key from then on.
-func (c *Client) sleepUntil(ctx context.Context, due *time.Time) error {
+// machine is suspended, and does not see that the clock is set.
+func sleepUntil(ctx context.Context, due time.Time) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(min(max(time.Until(*due), renewFloor), renewLook)):
-		case <-c.moved:
-			if soon := time.Now().Add(moveRest + mrand.N(moveSpan)); soon.Before(*due) {
-				*due = soon
-			}
-			continue
+		case <-time.After(min(max(time.Until(due), renewFloor), renewLook)):
 		}
-		if time.Until(*due) <= 0 {
+		if time.Until(due) <= 0 {
 			return nil
 		}
 	}

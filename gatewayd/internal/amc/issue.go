@@ -186,12 +186,11 @@ func (a *AMC) nextIssue(tx Tx, o order) (*agent, error) {
 		return nil, err
 	}
 	if !g.isOf(o.gateway, string(o.id)) {
-		// An agent moves to another gateway of its domain with the key that it has: its own signature under the request says so. A new key is
-		// for the gateway alone at which it is registered, which has seen the old one.
+		// An agent that has moved to another gateway of its domain renews over the key that it has, which is of no use to anybody else. A new key is
+		// for the gateway alone at which it is registered: a request is not bound to a gateway, and one that has seen it could send it again.
 		if g.Class == ClassGateway || string(g.SPKI) != string(o.spki[:]) {
-			return nil, frame.Errorf(frame.Binding, "%s is registered at another gateway: it has to renew its credential here before its key can change", o.id)
+			return nil, frame.Errorf(frame.Binding, "%s is registered at another gateway, where alone its key can change", o.id)
 		}
-		g.Gateway = o.gateway
 	}
 	now, last := a.cfg.Now(), g.newest()
 	if last == nil {
@@ -227,7 +226,7 @@ func (a *AMC) grantAgain(ctx context.Context, o order, g *agent) error {
 	req := make([]byte, 16)
 	copy(req, o.spki[:])
 	_, err := a.Authorise(ctx, &arp.AuthzRequest{
-		ReqID: req, GW: o.gateway, SPKI: g.SPKI, Attributes: g.Attributes, Scope: g.Scope, Skills: g.Skills, AIC: string(o.id),
+		ReqID: req, GW: g.Gateway, SPKI: g.SPKI, Attributes: g.Attributes, Scope: g.Scope, Skills: g.Skills, AIC: string(o.id),
 	})
 	if err != nil && !late && uint64(now.Unix()) < g.GrantExp {
 		a.cfg.Log.Warn("grant not renewed, it counts on until its end", "aic", string(o.id), "err", err)

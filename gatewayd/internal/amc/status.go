@@ -59,8 +59,8 @@ func (a *AMC) Revoke(ctx context.Context, id string, reason uint8, why string) e
 func (a *AMC) Withdraw(ctx context.Context, gateway string, m *arp.Deregister) error {
 	if err := a.look(ctx, func(tx Tx) error {
 		g, err := getAgent(tx, m.AIC)
-		if err == nil && !g.isOf(gateway, m.AIC) {
-			err = frame.Errorf(frame.Binding, "%s is registered at another gateway", m.AIC)
+		if err == nil && g.Class == ClassGateway && !g.isOf(gateway, m.AIC) { // an agent may have moved to any gateway of the domain
+			err = frame.Errorf(frame.Binding, "%s is a gateway, which leaves for itself", m.AIC)
 		}
 		return err
 	}); err != nil {

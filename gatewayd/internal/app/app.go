@@ -203,7 +203,7 @@ func (a *app) wire(ctx context.Context) error {
 		KeepPin: a.keepPin, Find: a.findGateways, Answer: a.answerNeighbour, Audit: a.audit, Log: a.log,
 		KeepBundle: a.keepBundle, KeptBundle: a.keptBundle, KeepIssuer: a.keepIssuer,
 		Statuses: a.statuses, OnStanding: a.foreignStanding, OnDistrusted: a.distrusted, Mesh: a.cfg.Cluster.On(), Holds: a.holds,
-		OnMoved: func(gateway string, m *wire.Moved) { a.agents.Moved(gateway, m.AIC, m.Version) }, Moves: a.moves,
+		OnMoved: a.hearMoved, Moves: a.moves,
 		Kept: a.learned.kept, Keep: a.learned.keep(), Observe: a.observePeers, Watched: a.events.Watched,
 	})
 	a.learned.kept = nil

@@ -13,8 +13,8 @@ import (
 
 	"agentgw/cdsp/wire"
 	"agentgw/config"
-	"agentgw/directory"
 	"agentgw/directory/arp"
+	"agentgw/directory/registry"
 	"agentgw/gatewayd/internal/admin"
 	"agentgw/gatewayd/internal/members"
 	"agentgw/gatewayd/internal/peering"
@@ -136,27 +136,26 @@ func (a *app) roam() *registrar.Roam {
 	}
 	return &registrar.Roam{
 		Signer: a.home.signer(identity.UseDigest), Gateways: a.otherGateways,
-		Tell: func(to string, e directory.Entry) {
-			if m, ok := movedOf(e); ok {
-				a.peers.TellMoved(to, m)
-			}
+		Connected: func(gateway string) bool { return a.peers.Connected(gateway) },
+		Tell: func(to, id string, version, base uint64) {
+			a.peers.TellMoved(to, wire.Moved{AIC: id, Version: version, Base: base})
 		},
 	}
+}
+
+// hearMoved hears of an agent that is at home at another gateway of the domain.
+func (a *app) hearMoved(gateway string, m *wire.Moved) {
+	ctx, cancel := context.WithTimeout(context.Background(), pinTime)
+	defer cancel()
+	a.agents.Moved(ctx, registry.Home{Gateway: gateway, Version: m.Version, Base: m.Base}, m.AIC)
 }
 
 // moves is what another gateway of the domain is told of agents when it has connected.
 func (a *app) moves() (list []wire.Moved) {
 	for _, e := range a.agents.Adopted() {
-		if m, ok := movedOf(e); ok {
-			list = append(list, m)
-		}
+		list = append(list, wire.Moved{AIC: e.AIC, Version: e.Version, Base: e.Provenance.Base})
 	}
 	return list
-}
-
-func movedOf(e directory.Entry) (wire.Moved, bool) {
-	jti, err := hex.DecodeString(e.Provenance.Grant)
-	return wire.Moved{AIC: e.AIC, Version: e.Version, JTI: jti}, err == nil && len(jti) == 16
 }
 
 // otherGateways are those of the domain that are alive and take agents.

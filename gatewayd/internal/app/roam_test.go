@@ -136,7 +136,9 @@ func TestAgentsMoveBetweenGatewaysOfADomain(t *testing.T) {
 	eventually(t, "the third gateway finds it", func() bool { return list[2].found() == 1 })
 	list[0].start()
 	eventually(t, "it is connected again", func() bool { return list[0].connected() == 2 })
-	eventually(t, "the first hears that it has moved", func() bool { return list[0].app.registry.MovedTo(a.done.AIC) == string(list[1].app.home.gateway) })
+	eventually(t, "the first hears that it has moved", func() bool {
+		return list[0].app.registry.MovedTo(a.done.AIC).Gateway == string(list[1].app.home.gateway)
+	})
 	eventually(t, "and finds it where it is", func() bool { return list[0].found() == 1 })
 	if l, ok := list[0].app.registry.Listing(a.done.AIC); !ok || l.MovedTo == "" {
 		t.Errorf("listed as %+v", l)
@@ -156,7 +158,7 @@ func TestAgentsMoveBetweenGatewaysOfADomain(t *testing.T) {
 	if e, err := list[0].app.registry.Get(a.done.AIC); err != nil || e.State != directory.Deprecated || e.Provenance.From != string(list[1].app.home.gateway) {
 		t.Errorf("back home as %v from %q: %v", e.State, e.Provenance.From, err)
 	}
-	eventually(t, "the second hears of it", func() bool { return list[1].app.registry.MovedTo(a.done.AIC) == string(home) })
+	eventually(t, "the second hears of it", func() bool { return list[1].app.registry.MovedTo(a.done.AIC).Gateway == string(home) })
 
 	// An old statement is good only until the home is heard.
 	if info, err := a.attach(list[2], old); err != nil || !info.WantACS {
@@ -166,7 +168,7 @@ func TestAgentsMoveBetweenGatewaysOfADomain(t *testing.T) {
 		t.Errorf("%+v", state)
 	}
 	eventually(t, "the home has its way", func() bool {
-		return list[2].app.registry.MovedTo(a.done.AIC) == string(home) && list[0].app.registry.MovedTo(a.done.AIC) == ""
+		return list[2].app.registry.MovedTo(a.done.AIC).Gateway == string(home) && list[0].app.registry.MovedTo(a.done.AIC).Gateway == ""
 	})
 	select {
 	case <-a.stream.Conn().Context().Done():
@@ -194,11 +196,11 @@ func TestAgentsMoveBetweenGatewaysOfADomain(t *testing.T) {
 	}()
 	eventually(t, "all know", func() bool {
 		for _, g := range list[1:] {
-			if g.app.registry.MovedTo(a.done.AIC) != string(home) {
+			if g.app.registry.MovedTo(a.done.AIC).Gateway != string(home) {
 				return false
 			}
 		}
-		return list[0].app.registry.MovedTo(a.done.AIC) == ""
+		return list[0].app.registry.MovedTo(a.done.AIC).Gateway == ""
 	})
 }
 
@@ -269,8 +271,8 @@ func TestWhoMayMove(t *testing.T) {
 	if _, err := other.renew(a.cert, a.done.AIC, own); err != nil {
 		t.Errorf("renew at the new gateway: %v", err)
 	}
-	if _, err := list[0].renew(a.cert, a.done.AIC, strange); frame.CodeOf(err) != frame.Binding {
-		t.Errorf("a new key where it is not at home any more: %v", err)
+	if _, err := list[0].renew(a.cert, a.done.AIC, own); frame.CodeOf(err) != frame.State {
+		t.Errorf("renew where it is not at home any more: %v", err)
 	}
 
 	// What has been withdrawn comes back nowhere.
@@ -329,4 +331,119 @@ func restated(t *testing.T, by *gateway, id string, change func(*arp.Statement))
 		t.Fatal(err)
 	}
 	return signed
+}
+
+// An agent that shows an old statement, or none, where it was before is not at home there, however often it tries: what its operator has set at its
+// home stands.
+func TestAttachingAgainAndAgainUndoesNothing(t *testing.T) {
+	t.Parallel()
+	list := newCluster(t, "clinic.example", 2)
+	a := newTraveller(t, list[0])
+	old := a.statement
+	a.move(list[1])
+	home := string(list[1].app.home.gateway)
+	eventually(t, "the move is heard", func() bool { return list[0].app.registry.MovedTo(a.done.AIC).Gateway == home })
+	e, err := list[1].app.registry.Get(a.done.AIC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Bound, e.Visibility = &directory.Reach{Visibility: directory.VisiblePrivate}, directory.VisiblePrivate
+	if _, err = list[1].app.registry.Update(t.Context(), e, nil, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		for _, statement := range [][]byte{nil, old} {
+			if _, err := a.attach(list[0], statement); frame.CodeOf(err) != frame.State {
+				t.Fatalf("attached where it is not at home: %v", err)
+			}
+		}
+	}
+	if e, err := list[1].app.registry.Get(a.done.AIC); err != nil || e.Visibility != directory.VisiblePrivate || list[1].app.registry.MovedTo(a.done.AIC).Gateway != "" {
+		t.Errorf("at home %v within %+v: %v", e.Visibility, e.Bound, err)
+	}
+}
+
+// Standing is looked at when an agent brings its ACS, and an agent that has not is no agent of the gateway.
+func TestAnAgentThatHasNotBroughtItsACS(t *testing.T) {
+	t.Parallel()
+	list := newCluster(t, "clinic.example", 2)
+	a := newTraveller(t, list[0])
+	if info, err := a.attach(list[1], a.statement); err != nil || !info.WantACS {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	req, err := semreq.Ask{Query: semreq.Query{Text: "medicine"}}.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := a.stream.Conn().Open(t.Context(), frame.StreamRequest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.WriteMessage(5*time.Second, req); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.ReadMessage(5*time.Second, new(semreq.Response)); frame.CodeOf(err) != frame.State {
+		t.Errorf("it is answered: %v", err)
+	}
+	if _, ok := list[1].app.agents.Key(a.done.AIC); ok {
+		t.Error("it may be offered sessions")
+	}
+	if err := list[0].app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: a.done.AIC}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other gateway lets it go", func() bool { return a.stream.Conn().Context().Err() != nil })
+	if _, err := list[1].app.registry.Get(a.done.AIC); err == nil {
+		t.Error("it has an entry there")
+	}
+}
+
+// What is withdrawn at the home is withdrawn everywhere, wherever the agent has registered; and a former home has nothing to say any more.
+func TestWithdrawnAtItsHome(t *testing.T) {
+	t.Parallel()
+	list := newCluster(t, "clinic.example", 2)
+	for i, from := range list {
+		to := list[1-i]
+		a := newTraveller(t, list[0])
+		if from != list[0] {
+			a.move(from)
+		}
+		a.move(to)
+		eventually(t, "the move is heard", func() bool {
+			return from.app.registry.MovedTo(a.done.AIC).Gateway == string(to.app.home.gateway)
+		})
+		if err := from.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: a.done.AIC}); frame.CodeOf(err) != frame.State {
+			t.Errorf("withdrawn where it is not at home: %v", err)
+		}
+		if err := to.app.Withdraw(t.Context(), admin.WithdrawRequest{AIC: a.done.AIC}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it attaches nowhere", func() bool {
+			_, here := a.attach(from, nil)
+			_, there := a.attach(to, a.statement)
+			return here != nil && there != nil
+		})
+	}
+}
+
+// A certificate request that a former home has seen is of no use to it.
+func TestAFormerHomeCannotTakeAnAgent(t *testing.T) {
+	t.Parallel()
+	list := newCluster(t, "clinic.example", 2)
+	a := newTraveller(t, list[0])
+	a.move(list[1])
+	center, other := list[0].app.amc, string(list[1].app.home.gateway)
+	seen, err := identity.NewCSR(a.cert.PrivateKey.(crypto.Signer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	thief, err := identity.NewCSR(identitytest.NewKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := center.Issue(t.Context(), other, &arp.Renew{AIC: a.done.AIC, CSR: seen}); err != nil {
+		t.Errorf("over the key that it has: %v", err)
+	}
+	if _, err := center.Issue(t.Context(), other, &arp.Renew{AIC: a.done.AIC, CSR: thief}); frame.CodeOf(err) != frame.Binding {
+		t.Errorf("over another one: %v", err)
+	}
 }

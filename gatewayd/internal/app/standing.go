@@ -89,7 +89,7 @@ func (a *app) standing(ctx context.Context, changes []identity.Standing) {
 		if c.State == identity.Good {
 			continue
 		}
-		if !away {
+		if !away || a.agents.Adopting(c.AIC) { // one that is about to be at home here has no entry yet
 			a.agents.Drop(c.AIC, frame.CertStatus)
 		}
 		if c.State == identity.Revoked && a.members != nil && a.trust.Own().IsGateway(c.AIC) { // what it signs counts no more

@@ -170,16 +170,16 @@ func (p *Peering) Candidates(q semreq.Query) []relay.Hop {
 		}
 	}
 	out = append(out, away...)
-	for _, g := range others {
-		if !seen[g] {
-			seen[g] = true
-			out = append(out, *instead[g])
-		}
-	}
 	for _, c := range q.Caps { // an exact capability is where its AIC's domain is
 		out = p.towards(out, seen, c)
 	}
-	return p.lastResort(out, seen)
+	out = p.lastResort(out, seen)
+	for _, g := range others {
+		if !seen[g] {
+			out = append(out, *instead[g])
+		}
+	}
+	return out
 }
 
 // otherWays notes the connected neighbours that know another way to an origin, in the order in which they come to be known.
@@ -262,6 +262,7 @@ func (p *Peering) lastResort(out []relay.Hop, seen map[string]bool) []relay.Hop 
 	closed := p.routes.Load().closed
 	for _, l := range p.links {
 		if r := p.rows[l.domain]; r != nil && r.Upstream && !seen[l.gateway] {
+			seen[l.gateway] = true
 			out = append(out, relay.Hop{Neighbour: l, Upstream: true, Away: closed[l.gateway]})
 		}
 	}

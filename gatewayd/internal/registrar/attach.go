@@ -23,9 +23,10 @@ const (
 	keepalive   = 20 * time.Second
 	offline     = 45 * time.Second
 	maxContext  = 1 << 20
-	outQueue    = 128             // frames waiting for one agent; an agent that lets more pile up is closed
-	attachTime  = 5 * time.Second // from the handshake to ATTACHED
-	expirySlack = time.Minute     // after NotAfter, for clocks that disagree
+	outQueue    = 128              // frames waiting for one agent; an agent that lets more pile up is closed
+	attachTime  = 5 * time.Second  // from the handshake to ATTACHED
+	expirySlack = time.Minute      // after NotAfter, for clocks that disagree
+	adoptTime   = 10 * time.Second // from ATTACHED with want_acs to ACS_PUT
 
 	replacedLinger = 10 * time.Second // for the requests of a connection that a newer one of the same process replaced
 )
@@ -123,6 +124,14 @@ func (r *Registrar) control(ctx context.Context, c *endpoint.Conn, s *endpoint.S
 		c.Close(frame.CodeOf(err), "")
 		return
 	}
+	if a.adopting.Load() != nil {
+		late := time.AfterFunc(adoptTime, func() {
+			if a.adopting.Load() != nil { // it is no agent of this gateway, and shall not be taken for one
+				c.Close(frame.HelloTimeout, "")
+			}
+		})
+		defer late.Stop()
+	}
 	r.greet(a, held)
 	r.cfg.Observe(Attached, agent.AIC, c.RemoteAddr().String())
 	r.log.Info("agent attached", "aic", agent.AIC, "remote", c.RemoteAddr().String(), "endpoints", len(a.endpoints))
@@ -180,7 +189,7 @@ func (r *Registrar) attach(ctx context.Context, c *endpoint.Conn, s *endpoint.St
 		return nil, nil, nil, err
 	}
 	agent.Scope = grant.Scope
-	if stated == nil && r.cfg.Directory.MovedTo(agent.AIC) != "" {
+	if stated == nil && r.cfg.Directory.MovedTo(agent.AIC).Gateway != "" {
 		if e, err = r.comeBack(ctx, e); err != nil {
 			return nil, nil, nil, err
 		}
@@ -214,7 +223,7 @@ func (r *Registrar) attach(ctx context.Context, c *endpoint.Conn, s *endpoint.St
 	default:
 		before.conn.Close(frame.Collision, "")
 	}
-	if e, ok := r.cfg.Directory.Get(agent.AIC); stated == nil && (!ok || !e.State.Offered()) { // taken away since: [Registrar.Drop] came too early
+	if e, ok := r.cfg.Directory.Get(agent.AIC); stated == nil && (!ok || !e.State.Offered() || r.cfg.Directory.MovedTo(agent.AIC).Gateway != "") { // taken away since: [Registrar.Drop] came too early
 		r.detach(a)
 		return nil, nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
 	}
@@ -264,6 +273,9 @@ func (r *Registrar) mayAttach(m *arp.Attach, agent Agent) (e directory.Entry, gr
 		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "no active entry")
 	default:
 		stated = nil // what is here is newer
+	}
+	if err := r.newerElsewhere(agent.AIC, stated); err != nil {
+		return e, nil, nil, err
 	}
 	if spki != agent.SPKI { // re-keyed since the handshake
 		return e, nil, nil, frame.Errorf(frame.IdentityMismatch, "its key is not the one it is registered with any more")
@@ -354,8 +366,8 @@ func (r *Registrar) request(ctx context.Context, s *endpoint.Stream, agent Agent
 		return
 	}
 	a := r.findOn(agent.AIC, s.Conn())
-	if a == nil {
-		s.Reset(frame.State) // it has not attached on this connection
+	if a == nil || a.adopting.Load() != nil {
+		s.Reset(frame.State) // it has not attached on this connection, or is not at home yet
 		return
 	}
 	s.SetPriority(2, false)

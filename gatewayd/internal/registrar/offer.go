@@ -41,7 +41,10 @@ func (r *Registrar) Key(id string) ([32]byte, bool) {
 func (r *Registrar) find(id string) *attachment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.attached[id]
+	if a := r.attached[id]; a != nil && a.adopting.Load() == nil {
+		return a
+	}
+	return nil
 }
 
 // Attached is the number of agents attached now.

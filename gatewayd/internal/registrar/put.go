@@ -32,8 +32,8 @@ func (r *Registrar) put(ctx context.Context, s *endpoint.Stream, m *arp.ACSPut, 
 	if !attached.puts.Allow() {
 		return nil, frame.Errorf(frame.RateLimited, "%s changes its specification more often than %g times a second: try again later", agent.AIC, r.cfg.UpdateRate)
 	}
-	if attached.adopting.Load() != nil {
-		return r.adopt(ctx, attached, m)
+	if s := attached.adopting.Load(); s != nil {
+		return r.adopt(ctx, attached, s, m)
 	}
 	draft, err := r.validate(&arp.Enrol{Draft: m.ACS, DraftKind: m.Kind, Visibility: m.Visibility, Allow: m.Allow})
 	if err != nil {
@@ -186,6 +186,9 @@ func (r *Registrar) Withdraw(ctx context.Context, id, reason string) error {
 	e, ok := r.cfg.Directory.Get(id)
 	if !ok {
 		return frame.Errorf(frame.NotFound, "withdraw %s: %w", id, directory.ErrNotFound)
+	}
+	if home := r.cfg.Directory.MovedTo(id); home.Gateway != "" {
+		return frame.Errorf(frame.State, "%s is at home at the gateway %s of the domain now: withdraw it there", id, home.Gateway)
 	}
 	if err := r.cfg.Audit(ctx, KindWithdrawn, Withdrawn{id, clip(reason)}); err != nil {
 		return err

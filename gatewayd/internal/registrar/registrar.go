@@ -56,8 +56,8 @@ type Directory interface {
 	// Adopt commits the entry of an agent that is at home here from now on, one above e.Version; directory.ErrExists when it has ended
 	// here, directory.ErrConflict when a higher version is here. It returns what was stored.
 	Adopt(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error)
-	// MovedTo is the other gateway of the domain that is the home of an agent with an entry here; "" for this one.
-	MovedTo(id string) string
+	// MovedTo is the other gateway of the domain that is the home of an agent with an entry here, and its version there; zero for this one.
+	MovedTo(id string) registry.Home
 	// Moved says that another one is its home now.
 	Moved(id string, to registry.Home)
 	// Adopted is the AICs of the agents that were at home elsewhere before they were here.

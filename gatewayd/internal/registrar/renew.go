@@ -79,7 +79,7 @@ func (r *Registrar) renewOwn(ctx context.Context, m *arp.Renew, agent Agent) (*a
 func (r *Registrar) renew(ctx context.Context, m *arp.Renew, proved [32]byte, late bool) (*arp.Credential, error) {
 	e, ok := r.cfg.Directory.Get(m.AIC)
 	switch {
-	case !ok && r.cfg.Roam != nil: // not for good
+	case r.cfg.Roam != nil && (!ok || r.cfg.Directory.MovedTo(m.AIC).Gateway != ""): // not for good
 		return nil, frame.Errorf(frame.State, "%s is not at home at this gateway of the domain: it renews where it is, or attaches here first", m.AIC)
 	case !ok || e.State.Terminal():
 		return nil, frame.Errorf(frame.Revoked, "%s is not registered here, or no more: it needs a new enrolment", m.AIC)

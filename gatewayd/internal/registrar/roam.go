@@ -13,6 +13,7 @@ import (
 	"agentgw/directory/registry"
 	"agentgw/internal/frame"
 	"agentgw/internal/identity"
+	"agentgw/internal/policy"
 )
 
 // Roam is what agents need that move between the gateways of a domain (cdsp/PROTOCOL.md, "Agents that move").
@@ -20,8 +21,10 @@ type Roam struct {
 	Signer func() frame.Signer // key of use 1, as of now
 	// Gateways are the others of the domain that are alive, the nearest to be tried first.
 	Gateways func() []arp.GatewayAt
+	// Connected says whether there is a session with a gateway of the domain.
+	Connected func(gateway string) bool
 	// Tell tells a gateway of the domain, or with "" all that are connected, that an agent is at home here. It must not block.
-	Tell func(to string, e directory.Entry)
+	Tell func(to, id string, version, base uint64)
 }
 
 func (r *Roam) gateways() []arp.GatewayAt {
@@ -77,13 +80,28 @@ func (r *Registrar) statement(m *arp.Attach, agent Agent, now time.Time) (*arp.S
 
 // comeBack makes this gateway the home again of an agent whose entry here is the newest.
 func (r *Registrar) comeBack(ctx context.Context, e directory.Entry) (directory.Entry, error) {
-	e.Provenance.From = r.cfg.Directory.MovedTo(e.AIC)
+	was := r.cfg.Directory.MovedTo(e.AIC)
+	e.Provenance.From, e.Version = was.Gateway, max(e.Version, was.Version)
 	return r.settle(ctx, e, nil)
 }
 
+// newerElsewhere is the error of an agent that shows less than what is known of its entry at a gateway which is there.
+func (r *Registrar) newerElsewhere(id string, stated *arp.Statement) error {
+	if r.cfg.Roam == nil {
+		return nil
+	}
+	home := r.cfg.Directory.MovedTo(id)
+	if home.Gateway == "" || stated != nil && stated.Version >= home.Version || !r.cfg.Roam.Connected(home.Gateway) {
+		return nil
+	}
+	return frame.Errorf(frame.State, "the agent is at home at the gateway %s: it attaches there, or shows that one's statement of its entry", home.Gateway)
+}
+
 // adopt makes the entry of an agent anew, of what its former gateway has stated and the ACS that the agent brings, which is the one stated.
-func (r *Registrar) adopt(ctx context.Context, a *attachment, m *arp.ACSPut) (*arp.ACSState, error) {
-	s := a.adopting.Load()
+func (r *Registrar) adopt(ctx context.Context, a *attachment, s *arp.Statement, m *arp.ACSPut) (*arp.ACSState, error) {
+	if err := r.adoptable(a, s); err != nil {
+		return nil, err
+	}
 	doc, err := acs.Parse(m.ACS)
 	if err != nil {
 		return nil, frame.Errorf(frame.ReqInvalid, "ACS: %w", err)
@@ -109,6 +127,11 @@ func (r *Registrar) adopt(ctx context.Context, a *attachment, m *arp.ACSPut) (*a
 	if e, err = r.settle(ctx, e, doc); err != nil {
 		return nil, err
 	}
+	if err := r.inGoodStanding(a); err != nil { // a list that came meanwhile has not found the entry; the next one does
+		e.State = directory.Suspended
+		_, update := r.cfg.Directory.Update(context.WithoutCancel(ctx), e, nil)
+		return nil, errors.Join(err, update)
+	}
 	r.mu.Lock()
 	a.adopting.Store(nil)
 	if r.attached[e.AIC] == a {
@@ -117,6 +140,23 @@ func (r *Registrar) adopt(ctx context.Context, a *attachment, m *arp.ACSPut) (*a
 	}
 	r.mu.Unlock()
 	return r.stateOf(e, e.Skills, nil), nil
+}
+
+// adoptable holds what was judged at the handshake and by ATTACH once more: an ACS may come later.
+func (r *Registrar) adoptable(a *attachment, s *arp.Statement) error {
+	if err := r.inGoodStanding(a); err != nil {
+		return err
+	}
+	for _, id := range s.Skills {
+		if !policy.Covers(a.agent.Scope, []string{policy.ScopeSkillInvoke + id}) {
+			return frame.Errorf(frame.ScopeDenied, "the grant of %s does not cover the skill %s of its entry: it has to renew its credential where it was at home", s.AIC, id)
+		}
+	}
+	return r.newerElsewhere(s.AIC, s)
+}
+
+func (r *Registrar) inGoodStanding(a *attachment) error {
+	return r.cfg.Statuses.Check(a.agent.AIC, a.conn.PeerLeaf().SerialNumber.FillBytes(make([]byte, 16)))
 }
 
 // settle commits the entry of an agent that is at home here from now on, and tells the other gateways of the domain.
@@ -134,30 +174,45 @@ func (r *Registrar) settle(ctx context.Context, e directory.Entry, doc *acs.ACS)
 		return e, err
 	}
 	r.log.Info("agent is at home here now", "aic", e.AIC, "before", e.Provenance.From, "version", e.Version)
-	r.cfg.Roam.Tell("", e)
+	r.cfg.Roam.Tell("", e.AIC, e.Version, e.Provenance.Base)
 	return e, nil
 }
 
-// Moved hears from another gateway of the domain that an agent is at home there, at a version of its entry. Where the entry here comes after that
-// one, and this is the home, that gateway is told so.
-func (r *Registrar) Moved(gateway, id string, version uint64) {
+// Moved hears from another gateway of the domain that an agent is at home there. One that knew of the entry here, when the agent came, is right.
+// Where this is the home, and that gateway did not know what is here, this one has the last word: of two such the one with the lower version
+// speaks again, so that they do not both.
+func (r *Registrar) Moved(ctx context.Context, there registry.Home, id string) {
 	e, ok := r.cfg.Directory.Get(id)
 	if !ok || r.cfg.Roam == nil {
 		return
 	}
-	there := registry.Home{Gateway: gateway, Version: version}
-	if there.Before(registry.Home{Gateway: string(r.cfg.Gateway), Version: e.Version}) {
-		if r.cfg.Directory.MovedTo(id) == "" && e.State.Offered() {
-			r.cfg.Roam.Tell(gateway, e)
+	here := registry.Home{Gateway: string(r.cfg.Gateway), Version: e.Version, Base: e.Provenance.Base}
+	before := r.cfg.Directory.MovedTo(id)
+	switch {
+	case before.Gateway == "" && e.State.Offered() && !here.GivesWayTo(there):
+		if there.Version < here.Version || there.Version == here.Version && there.Gateway < here.Gateway {
+			r.cfg.Roam.Tell(there.Gateway, id, here.Version, max(here.Base, there.Version))
+			return
+		}
+		e.Version, e.Provenance.From = there.Version, there.Gateway
+		if _, err := r.settle(ctx, e, nil); err != nil {
+			r.log.Error("an agent that has gone elsewhere with an old statement is not called back", "aic", id, "gateway", there.Gateway, "err", err)
 		}
 		return
 	}
-	before := r.cfg.Directory.MovedTo(id)
 	r.cfg.Directory.Moved(id, there)
-	if now := r.cfg.Directory.MovedTo(id); now != before {
-		r.log.Info("agent is at home at another gateway now", "aic", id, "gateway", now, "version", version)
+	if now := r.cfg.Directory.MovedTo(id); now.Gateway != before.Gateway {
+		r.log.Info("agent is at home at another gateway now", "aic", id, "gateway", now.Gateway, "version", now.Version)
 	}
 	r.Drop(id, frame.State)
+}
+
+// Adopting says whether an agent is attached whose ACS is waited for.
+func (r *Registrar) Adopting(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.attached[id]
+	return a != nil && a.adopting.Load() != nil
 }
 
 // Adopted is the entries of the agents that were at home at other gateways of the domain before they were here: with each of these that connects

@@ -27,11 +27,11 @@ type spares struct {
 	hops []Hop
 }
 
-// next takes the one that is asked where a gateway has failed: another way to the same, else one that leads elsewhere.
-func (s *spares) next(failed string) (Hop, bool) {
+// next takes the one that is asked where some gateways have failed for a branch: another way to the same, else one that leads elsewhere.
+func (s *spares) next(failed []string) (Hop, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.instead(failed)
+	i := s.instead(failed...)
 	if i < 0 {
 		i = slices.IndexFunc(s.hops, func(h Hop) bool { return len(h.InsteadOf) == 0 })
 	}
@@ -43,16 +43,18 @@ func (s *spares) next(failed string) (Hop, bool) {
 	return h, true
 }
 
-func (s *spares) instead(of string) int {
-	return slices.IndexFunc(s.hops, func(h Hop) bool { return slices.Contains(h.InsteadOf, of) })
+func (s *spares) instead(of ...string) int {
+	return slices.IndexFunc(s.hops, func(h Hop) bool {
+		return slices.ContainsFunc(h.InsteadOf, func(g string) bool { return slices.Contains(of, g) })
+	})
 }
 
-// time is how long a gateway may take: half of what there is where there is another way to the same.
+// time is how long a gateway may take: a quarter less than there is where there is another way to the same.
 func (s *spares) time(gateway string, left time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.instead(gateway) >= 0 {
-		return left / 2
+		return left - left/4
 	}
 	return left
 }
@@ -112,7 +114,7 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spar
 		return nil, nil, true
 	}
 	var hops, upstream, others []Hop
-	gone := map[string]bool{}
+	gone := map[string]bool{} // that cannot be asked, and for which no other way is taken yet
 	now, version := time.Now(), r.cfg.Network.Version()
 	for _, h := range r.cfg.Network.Candidates(j.query) {
 		switch {
@@ -135,6 +137,9 @@ func (r *Relay) choose(j *job, out *semreq.Response) (list []branch, spare *spar
 		case len(h.InsteadOf) > 0 && !slices.ContainsFunc(h.InsteadOf, func(g string) bool { return gone[g] }):
 			others = append(others, h)
 		default:
+			for _, g := range h.InsteadOf { // one takes its place
+				delete(gone, g)
+			}
 			h.Score += r.health.reputation(h.Gateway())
 			hops = append(hops, h)
 		}
@@ -208,15 +213,20 @@ func (r *Relay) ask(ctx context.Context, j *job, b branch, spare *spares, budget
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	end := time.Now().Add(budget)
+	failed := slices.Clone(b.hop.InsteadOf) // it may be in the place of one that cannot be asked
 	for {
-		limit := spare.time(b.hop.Gateway(), time.Until(end))
+		limit := time.Until(end)
+		if j.origin { // further on it would be a quarter of what is left, again and again
+			limit = spare.time(b.hop.Gateway(), limit)
+		}
 		trying, done := context.WithTimeout(ctx, limit)
 		v := r.askOne(trying, j, b, limit)
 		done()
 		if v.err == nil || ctx.Err() != nil || time.Until(end) < minForward {
 			return v
 		}
-		hop, more := spare.next(b.hop.Gateway())
+		failed = append(failed, b.hop.Gateway())
+		hop, more := spare.next(failed)
 		if !more {
 			return v
 		}

@@ -536,6 +536,35 @@ func TestAbsentNeighboursCostNothing(t *testing.T) {
 	}
 }
 
+// All other ways to the same are tried, one after the other, and take no breadth from what leads elsewhere.
+func TestOtherWaysInTurn(t *testing.T) {
+	s := newSim(t, "one.example", "x.example", "y.example", "z.example", "w.example", "two.example", "three.example")
+	for _, n := range []string{"x.example", "y.example", "z.example"} {
+		s.line("one.example", n, "two.example")
+	}
+	one := s.gateways["one.example"]
+	one.neighbours = append([]string{"x.example", "w.example"}, "y.example", "z.example") // as candidates come: other ways last
+	s.line("w.example", "three.example")
+	one.instead = map[string]string{"y.example": "x.example", "z.example": "x.example"}
+	one.scores = map[string]float64{"x.example": 5, "y.example": 5, "z.example": 5, "w.example": 1}
+	want, elsewhere := s.offers("two.example", "medicine.sell", "9000"), s.offers("three.example", "medicine.sell", "8000")
+	s.gateways["x.example"].fails, s.gateways["y.example"].fails = true, true
+	a := s.agentOf("one.example")
+	if out := one.relay.FromAgent(t.Context(), a, request(t, a, false)); !slices.Contains(caps(t, out), want.CapID) || s.gateways["z.example"].asked != 1 {
+		t.Errorf("the third way: %v %v, asked %d times", out.Status, caps(t, out), s.gateways["z.example"].asked)
+	}
+	one.away = []string{"x.example"}
+	if out := one.relay.FromAgent(t.Context(), a, request(t, a, false)); !slices.Contains(caps(t, out), want.CapID) || s.gateways["z.example"].asked != 2 {
+		t.Errorf("the third way, with the best one away: %v %v, asked %d times", out.Status, caps(t, out), s.gateways["z.example"].asked)
+	}
+	s.gateways["z.example"].fails = true
+	req := request(t, a, false)
+	req.Breadth = 2
+	if out := one.relay.FromAgent(t.Context(), a, req); !slices.Contains(caps(t, out), elsewhere.CapID) {
+		t.Errorf("the other ways have taken the place of another origin: %v %v", out.Status, caps(t, out))
+	}
+}
+
 // Another way to the same is taken where the best one does not answer, or cannot, within the time of the request; and else is not.
 func TestAnotherWayToTheSame(t *testing.T) {
 	for name, c := range map[string]struct {
