@@ -326,23 +326,23 @@ func (r *Registry) Adopt(ctx context.Context, e directory.Entry, doc *acs.ACS, n
 	return e, nil
 }
 
-// Moved says that another gateway of the domain is an agent's home now: it is offered here no more. A home that another one comes after stays.
-// The mark is not stored: who is the home says so again.
-func (r *Registry) Moved(aic string, to Home) {
+// Moved says that another gateway of the domain is an agent's home now: it is offered here no more. False if the agent has no entry here, or a home
+// that does not give way. The registry does not store it.
+func (r *Registry) Moved(aic string, to Home) bool {
 	rec := r.record(aic)
 	if rec == nil {
-		return
+		return false
 	}
 	for {
 		was := rec.live.moved.Load()
 		if was != nil && !was.GivesWayTo(to) {
-			return
+			return false
 		}
 		if rec.live.moved.CompareAndSwap(was, &to) {
 			if was == nil {
 				r.tell()
 			}
-			return
+			return true
 		}
 	}
 }

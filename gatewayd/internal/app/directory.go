@@ -71,6 +71,9 @@ func (a *app) openDirectory(ctx context.Context, cleanup *daemon.Cleanup) error 
 	if err != nil {
 		return err
 	}
+	if err := a.recallMoved(ctx); err != nil {
+		return err
+	}
 	a.loaded = from
 	a.log.Info("directory loaded", "from", from, "entries", a.registry.Len(), "took_ms", time.Since(began).Milliseconds())
 	cleanup.Add("keep a snapshot of the directory", snapshotTime, func(ctx context.Context) error {

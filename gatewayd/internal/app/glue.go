@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"agentgw/directory"
@@ -43,7 +44,43 @@ func (g glue) Update(ctx context.Context, e directory.Entry, doc *acs.ACS) (dire
 
 // Adopt implements registrar.Directory.
 func (g glue) Adopt(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error) {
-	return g.Registry.Adopt(ctx, e, doc, now())
+	e, err := g.Registry.Adopt(ctx, e, doc, now())
+	if err == nil {
+		err = g.store.SetMeta(context.WithoutCancel(ctx), movedPrefix+e.AIC, nil)
+	}
+	return e, err
+}
+
+// movedPrefix names where agents that have an entry here are at home: gateway, version and base. A gateway that had forgotten it would speak for an agent
+// that it has not.
+const movedPrefix = "moved/"
+
+// Moved implements registrar.Directory.
+func (g glue) Moved(ctx context.Context, id string, to registry.Home) error {
+	if !g.Registry.Moved(id, to) {
+		return nil
+	}
+	return g.store.SetMeta(ctx, movedPrefix+id, fmt.Appendf(nil, "%s %d %d", to.Gateway, to.Version, to.Base))
+}
+
+// recallMoved marks the agents again that have gone to other gateways of the domain.
+func (a *app) recallMoved(ctx context.Context) error {
+	all, err := a.store.Metas(movedPrefix)
+	if err != nil {
+		return fmt.Errorf("read which agents have moved: %w", err)
+	}
+	for name, value := range all {
+		var to registry.Home
+		if _, err := fmt.Sscanf(string(value), "%s %d %d", &to.Gateway, &to.Version, &to.Base); err != nil {
+			return fmt.Errorf("read where %s has moved: %w", name, err)
+		}
+		if !a.registry.Moved(name[len(movedPrefix):], to) { // its entry has ended since
+			if err := a.store.SetMeta(ctx, name, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Withdraw implements registrar.Directory.

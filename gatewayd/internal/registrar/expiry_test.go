@@ -37,11 +37,11 @@ func (oneEntry) Paid(context.Context, string) error             { return nil }
 func (oneEntry) Adopt(_ context.Context, e directory.Entry, _ *acs.ACS) (directory.Entry, error) {
 	return e, nil
 }
-func (oneEntry) MovedTo(string) registry.Home { return registry.Home{} }
-func (oneEntry) Moved(string, registry.Home)  {}
-func (oneEntry) Adopted() []string            { return nil }
-func (oneEntry) SetAlive(string, bool)        {}
-func (oneEntry) SetCapacity(string, uint8)    {}
+func (oneEntry) MovedTo(string) registry.Home                       { return registry.Home{} }
+func (oneEntry) Moved(context.Context, string, registry.Home) error { return nil }
+func (oneEntry) Adopted() []string                                  { return nil }
+func (oneEntry) SetAlive(string, bool)                              {}
+func (oneEntry) SetCapacity(string, uint8)                          {}
 
 // An agent that renews in time has its new connection before the old one ends, and keeps it; one that does not is closed a
 // little after its certificate has ended.

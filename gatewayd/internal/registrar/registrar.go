@@ -58,8 +58,8 @@ type Directory interface {
 	Adopt(ctx context.Context, e directory.Entry, doc *acs.ACS) (directory.Entry, error)
 	// MovedTo is the other gateway of the domain that is the home of an agent with an entry here, and its version there; zero for this one.
 	MovedTo(id string) registry.Home
-	// Moved says that another one is its home now.
-	Moved(id string, to registry.Home)
+	// Moved says that another one is its home now; it is durable when it returns.
+	Moved(ctx context.Context, id string, to registry.Home) error
 	// Adopted is the AICs of the agents that were at home elsewhere before they were here.
 	Adopted() []string
 	SetAlive(id string, alive bool)

@@ -200,7 +200,9 @@ func (r *Registrar) Moved(ctx context.Context, there registry.Home, id string) {
 		}
 		return
 	}
-	r.cfg.Directory.Moved(id, there)
+	if err := r.cfg.Directory.Moved(ctx, id, there); err != nil {
+		r.log.Error("that an agent has moved is forgotten with this process", "aic", id, "gateway", there.Gateway, "err", err)
+	}
 	if now := r.cfg.Directory.MovedTo(id); now.Gateway != before.Gateway {
 		r.log.Info("agent is at home at another gateway now", "aic", id, "gateway", now.Gateway, "version", now.Version)
 	}
