@@ -332,18 +332,21 @@ func (s *stage) change(d time.Duration) {
 func TestKilledUnderChanges(t *testing.T) {
 	const kills = 22
 	s := newStage(t)
-	restored := 0
+	restored, kept := 0, int64(0) // entries, and starts with some: a slow machine is killed before it has written any
 	for range kills {
 		s.start()
 		mustSetOwn(t, s.ctx, s.n, s.rng, false)
-		restored += mustEqual(t, s.n, s.lines, &s.log) // as it comes back
+		n := mustEqual(t, s.n, s.lines, &s.log) // as it comes back
+		if restored += n; n > 0 {
+			kept++
+		}
 		s.change(time.Duration(s.rng.IntN(150)) * time.Millisecond)
 		s.kill()
 	}
 	s.start()
 	mustEqual(t, s.n, s.lines, &s.log)
 	t.Logf("%d kills, %d fulls, %d deltas, %d entries restored", kills, s.fulls.Load(), s.deltas.Load(), restored)
-	if s.deltas.Load() < kills/2 || restored == 0 {
+	if s.deltas.Load() < (kept+1)/2 || kept == 0 {
 		t.Errorf("%d fulls and %d deltas, %d entries restored: what is kept is of no use", s.fulls.Load(), s.deltas.Load(), restored)
 	}
 }
@@ -355,7 +358,9 @@ func TestCase11OlderCopyOfTheFolder(t *testing.T) {
 	mustSetOwn(t, s.ctx, s.n, s.rng, true)
 	s.start()
 	mustEqual(t, s.n, s.lines, &s.log)
-	for range 3 {
+	early := int64(0) // kills that came before anything was written, after which there is nothing to go on from
+	for good := 0; good < 3 && early < 10; {
+		time.Sleep(time.Duration(early) * 200 * time.Millisecond) // the writer runs beside the session: a slow machine takes its time
 		s.kill()
 		older := filepath.Join(t.TempDir(), "older")
 		if err := os.CopyFS(older, os.DirFS(s.dir)); err != nil {
@@ -369,14 +374,19 @@ func TestCase11OlderCopyOfTheFolder(t *testing.T) {
 		if err := errors.Join(os.RemoveAll(s.dir), os.Rename(older, s.dir)); err != nil {
 			t.Fatal(err)
 		}
-		before := s.deltas.Load()
+		deltas, fulls := s.deltas.Load(), s.fulls.Load()
 		s.start()
-		if restored := mustEqual(t, s.n, s.lines, &s.log); restored == 0 || s.deltas.Load() != before+1 {
-			t.Errorf("%d entries restored, %d deltas", restored, s.deltas.Load()-before)
+		switch restored := mustEqual(t, s.n, s.lines, &s.log); {
+		case restored == 0 && s.fulls.Load() == fulls+1:
+			early++
+		case restored == 0 || s.deltas.Load() != deltas+1 || s.fulls.Load() != fulls:
+			t.Fatalf("%d entries restored, %d deltas, %d full synchronisations", restored, s.deltas.Load()-deltas, s.fulls.Load()-fulls)
+		default:
+			good++
 		}
 	}
-	if s.fulls.Load() != 1 {
-		t.Errorf("%d full synchronisations", s.fulls.Load())
+	if early == 10 {
+		t.Error("nothing was ever written before it was killed")
 	}
 }
 
