@@ -113,7 +113,7 @@ func stopRace(out []byte) bool {
 
 // netns runs the scenarios that need a kernel.
 func netns(known int) error {
-	r, err := goTest(nil, "-count=1", "-timeout=15m", "-run", "^Test(Scenario|Case)", "./integration/topo")
+	r, err := goTest([]string{"SCENARIOS=all"}, "-count=1", "-timeout=15m", "-run", "^Test(Scenario|Case)", "./integration/topo")
 	if err != nil {
 		return err
 	}
