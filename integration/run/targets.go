@@ -160,7 +160,7 @@ func ci() error {
 		{"race", tests([]string{"CGO_ENABLED=1"}, "-race", "-short", "./...")},
 		{"make cases", command("make", "cases", "N="+knownCases)},
 		{"make integration", command("make", "integration")},
-		{"make fuzz", command("make", "fuzz", "FUZZTIME=3s")},
+		{"make fuzz", command("make", "fuzz", "FUZZTIME=2s")},
 		{"systemd units", command("systemd-analyze", "verify", "systemd/gatewayd.service", "systemd/agentd.service")},
 	}
 	var failures []string
