@@ -2,8 +2,8 @@ package wire
 
 import "agentgw/internal/frame"
 
-// Moved says that an agent is at home at the sender now, another gateway of the receiver's own domain: who has an entry of it at a lower
-// version offers it no more (PROTOCOL.md, "MOVED").
+// Moved says that an agent is at home at the sender now, another gateway of the receiver's own domain: who has an entry of it at a version of
+// at most the base offers it no more (PROTOCOL.md, "MOVED").
 //
 //	MOVED { 1 aic, 2 version, 3 base }
 type Moved struct {

@@ -9,7 +9,7 @@ import (
 
 // Statement is what a gateway says of one agent's entry. The agent shows it at another gateway of its domain, which makes the entry anew of it
 // where the agent's former gateway cannot be asked: so the agent cannot be seen by more, or offer more, than its operator has let it there. An
-// agent may keep an old one; its former gateway, whose entry is of a higher version, says so as soon as it is heard.
+// agent may keep an old one; its home, of which whoever takes that did not know, calls it back as soon as it is heard.
 type Statement struct {
 	AIC        string        `cbor:"1,keyasint"`
 	GW         string        `cbor:"2,keyasint"` // who says it
